@@ -199,7 +199,7 @@ run_trial() { # run_trial NAME KEY=VALUE...: writes the outcome to the trial's f
   done
   echo "$code" >"$place/exit_code.part"
   mv "$place/exit_code.part" "$place/exit_code"
-  echo "$name: exit code $code$([ $code = 0 ] || echo ": $(tail -n 1 "$place/output.txt") ($place/output.txt)")"
+  echo "$name: exit code $code$([ $code = 0 ] || echo ": $(grep -m 1 'error:' "$place/output.txt" || tail -n 1 "$place/output.txt") ($place/output.txt)")"
 }
 
 # An interrupt ends the running trials (dltrain writes a checkpoint and exits with 75) and starts no further ones.

@@ -11,12 +11,13 @@ CommandBody add_average(CLI::App& command) {
       .add_option("CHECKPOINTS", request->checkpoints,
                   "Run folders (their newest checkpoints) or checkpoints of one model")
       ->required();
-  command.add_option("-o,--output", request->folder, "Run folder to write")->required();
+  command.add_option("-o,--output", request->folder, "The folder to write")->required();
   command
       .add_option("--weights", request->weights,
                   "A weight for each checkpoint, divided by their sum; absent: equal")
       ->delimiter(',');
-  command.add_flag("--overwrite", request->overwrite, "Replace an earlier run in this folder");
+  command.add_flag("--overwrite", request->overwrite,
+                   "Replace an earlier result or run in this folder");
   return [request] {
     const AverageReport report = average_checkpoints(*request);
     for (size_t i = 0; i < report.checkpoints.size(); ++i) {

@@ -8,7 +8,7 @@
 namespace dltrain {
 namespace {
 
-// By CheckOutcome.
+// Indexed by CheckOutcome.
 constexpr const char* kWords[] = {"PASS", "FAIL", "SKIP", "ERROR", "NOTE"};
 constexpr int kColours[] = {32, 31, 33, 31, 36};
 

@@ -10,12 +10,10 @@
 namespace dltrain {
 namespace {
 
-// Resolves latest and best, which are links in the run folder of the configuration.
+// Returns the run folder of the configuration, or latest or best in it, which are links.
 std::filesystem::path checkpoint_location(const std::string& given, const Experiment& experiment) {
   const auto run = std::filesystem::path("runs") / experiment.name;
-  if (given.empty()) return run;
-  if (given == "latest" || given == "best") return run / "checkpoints" / given;
-  return given;
+  return given.empty() ? run : run / "checkpoints" / given;
 }
 
 // `model`: a run folder or a folder of a Hugging Face model; `trained`: the identity of its
@@ -106,6 +104,7 @@ TrainedModel CheckpointOptions::open(size_t i, bool train, bool targets) const {
   } else if (given.empty() || given == "latest" || given == "best") {
     out.checkpoint = find_checkpoint(checkpoint_location(given, own.load()), Verify::when_loaded);
   } else {
+    refuse_sweep(given);
     out.checkpoint = find_checkpoint(given, Verify::when_loaded);
     if (own.files.empty() && own.also_files.empty()) {
       own.files.push_back((out.checkpoint.checkpoint / "config.yaml").string());
@@ -113,28 +112,30 @@ TrainedModel CheckpointOptions::open(size_t i, bool train, bool targets) const {
   }
   const DataSchema& schema = out.checkpoint.state.data;
   std::optional<int64_t> samples;
-  out.experiment =
-      std::make_unique<Experiment>(own.load(one_rank_overrides(), [&](ConfigNode& tree) {
-        if (foreign) use_hugging_face_model(tree, given);
-        if (arguments.data.empty()) {
-          if (!foreign) use_kept_tokenizer(tree, out.checkpoint);
-          return;
-        }
-        NewData data{.path = arguments.data,
-                     .tokenizer = {},
-                     .classes = schema.class_names,
-                     .targets = targets};
-        if (!foreign && run_tokenizer(out.checkpoint) != nullptr) {
-          data.tokenizer =
-              std::filesystem::canonical(out.checkpoint.checkpoint).parent_path().parent_path();
-        }
-        use_new_data(tree, data);
-        // A configuration needs an eval split for this key; here the new data is what it limits.
-        ConfigNode* evaluation = tree.find("evaluation");
-        const ConfigNode* limit = evaluation != nullptr ? evaluation->find("samples") : nullptr;
-        samples = limit != nullptr ? as_integer(*limit) : std::nullopt;
-        if (samples.value_or(0) > 0) evaluation->erase("samples");
-      }));
+  std::vector<std::string> overrides = one_rank_overrides();
+  if (!foreign) {
+    // They may name metrics that evaluation.metrics leaves out here.
+    overrides.insert(overrides.end(), {"checkpoint.metric=null", "training.early_stopping=null"});
+  }
+  out.experiment = std::make_unique<Experiment>(own.load(overrides, [&](ConfigNode& tree) {
+    if (foreign) use_hugging_face_model(tree, given);
+    if (arguments.data.empty()) {
+      if (!foreign) use_kept_tokenizer(tree, out.checkpoint);
+      return;
+    }
+    NewData data{
+        .path = arguments.data, .tokenizer = {}, .classes = schema.class_names, .targets = targets};
+    if (!foreign && run_tokenizer(out.checkpoint) != nullptr) {
+      data.tokenizer =
+          std::filesystem::canonical(out.checkpoint.checkpoint).parent_path().parent_path();
+    }
+    use_new_data(tree, data);
+    // A configuration needs an eval split for this key; here the new data is what it limits.
+    ConfigNode* evaluation = tree.find("evaluation");
+    const ConfigNode* limit = evaluation != nullptr ? evaluation->find("samples") : nullptr;
+    samples = limit != nullptr ? as_integer(*limit) : std::nullopt;
+    if (samples.value_or(0) > 0) evaluation->erase("samples");
+  }));
   accumulate_on_one_rank(out.experiment->training);
   if (samples) out.experiment->evaluation.samples = samples;
   out.session =

@@ -43,8 +43,12 @@ CommandBody add_check(CLI::App& command);
 CommandBody add_eval(CLI::App& command);
 CommandBody add_report(CLI::App& command);
 CommandBody add_runs(CLI::App& command);
-// The run folder `folder`, or runs/`folder`. Throws Error(storage) if neither is one.
+// The run folder `folder`, or runs/`folder`. Throws Error(storage) if neither is one, and for the
+// folder of a sweep.
 std::filesystem::path run_folder_given(const std::string& folder);
+bool is_sweep(const std::filesystem::path& folder);
+// Throws Error(storage) with the way to its runs if the folder is that of a sweep.
+void refuse_sweep(const std::filesystem::path& folder);
 // The runs in and below folders, each once. Throws Error(storage) for one that is no folder or, if
 // `required`, has no runs.
 std::vector<RunRecord> read_runs(const std::vector<std::string>& folders, bool required);

@@ -124,8 +124,7 @@ bool is_tokens(const Dataset& dataset) {
 std::string token_text(const Dataset& dataset, int64_t id) {
   const auto tokenizer = dataset.tokenizer();
   if (!tokenizer) return {};
-  const auto token = static_cast<int32_t>(id);
-  return "'" + shown_line(tokenizer->decode({&token, 1})) + "'";
+  return "'" + shown_line(text_of_token(*tokenizer, static_cast<int32_t>(id))) + "'";
 }
 
 void print_tokens(const char* name, const Dataset& dataset) {
@@ -134,9 +133,12 @@ void print_tokens(const char* name, const Dataset& dataset) {
   std::vector<int32_t> ids(static_cast<size_t>(length));
   TargetCounter counter(dataset, {});
   TargetCount targets;
+  int64_t tokens = 0;  // without padding
   for (int64_t sample = 0; sample < dataset.size(); ++sample) {
     dataset.gather(0, {&sample, 1}, reinterpret_cast<std::byte*>(ids.data()));
-    for (const int32_t id : ids) ++counts[static_cast<size_t>(id)];
+    const int64_t own = dataset.length(0, sample);
+    for (int64_t i = 0; i < own; ++i) ++counts[static_cast<size_t>(ids[static_cast<size_t>(i)])];
+    tokens += own;
     counter.add(sample, nullptr, targets);
   }
   std::vector<int64_t> order;
@@ -146,9 +148,10 @@ void print_tokens(const char* name, const Dataset& dataset) {
   const auto count_of = [&](int64_t id) { return counts[static_cast<size_t>(id)]; };
   std::stable_sort(order.begin(), order.end(),
                    [&](int64_t a, int64_t b) { return count_of(a) > count_of(b); });
-  const int64_t tokens = dataset.size() * length;
-  fmt::print("{}: {} sequences of {} tokens, {} tokens, {} targets that count\n", name,
-             dataset.size(), length, tokens, targets.valid);
+  const int64_t padding = dataset.size() * length - tokens;
+  fmt::print("{}: {} sequences of {} tokens, {} tokens{}, {} targets that count\n", name,
+             dataset.size(), length, tokens,
+             padding > 0 ? fmt::format(" and {} of padding", padding) : "", targets.valid);
   fmt::print("  vocabulary: {} ids, {} of them used\n", counts.size(), order.size());
   print_some(order, [&](int64_t id) {
     fmt::print("    {:>8} {:<16} {:>12}  {:5.2f} %\n", id, token_text(dataset, id), count_of(id),
@@ -196,9 +199,15 @@ CommandBody add_data_inspect(CLI::App& command) {
     const DataSplit raw = experiment.data.open({.fit = false});
     DataSplit data = raw;
     if (const InputFit fit = experiment.data.train->fit(); fit.any()) {
-      const auto schema = fit_inputs(*raw.train, fit);
-      data.train = apply_fit(raw.train, schema);
-      if (raw.eval) data.eval = apply_fit(raw.eval, schema);
+      try {
+        const auto schema = fit_inputs(*raw.train, fit);
+        data.train = apply_fit(raw.train, schema);
+        if (raw.eval) data.eval = apply_fit(raw.eval, schema);
+      } catch (const Error& error) {
+        if (error.code() != ExitCode::data) throw;
+        print_message(
+            fmt::format("{}; the data is inspected without normalize: auto", error.what()));
+      }
     }
     if (is_tokens(*data.train)) {
       print_tokens("train", *data.train);

@@ -1,6 +1,7 @@
 // dltrain data show: the first batch as the net gets it: a contact sheet of images, or text.
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "base/file.h"
 #include "base/utf8.h"
@@ -11,12 +12,6 @@
 
 namespace dltrain {
 namespace {
-
-// The samples to show: inputs as images, each with a caption.
-struct ShownSamples {
-  std::vector<float> images;
-  std::vector<std::string> captions;
-};
 
 std::string number_or_name(const Dataset& dataset, int64_t label) {
   const auto& names = dataset.class_names();
@@ -46,19 +41,6 @@ std::string caption(const Dataset& dataset, const TensorSpec& target, const std:
                      number_or_name(dataset, second), values[second]);
 }
 
-ShownSamples collect(const Dataset& dataset, const std::vector<FieldSpec>& fields,
-                     const Batch& batch) {
-  ShownSamples shown;
-  const TensorSpec &image = fields[0].sample, &target = fields.back().sample;
-  const auto* pixels = reinterpret_cast<const float*>(batch.fields[0]);
-  shown.images.assign(pixels, pixels + batch.samples * image.shape.elements());
-  for (int64_t i = 0; i < batch.samples; ++i) {
-    shown.captions.push_back(
-        caption(dataset, target, batch.fields.back() + static_cast<size_t>(i) * target.bytes()));
-  }
-  return shown;
-}
-
 void check_images(const Dataset& dataset) {
   const FieldSpec& input = dataset.fields()[0];
   const int rank = input.sample.shape.rank();
@@ -79,7 +61,9 @@ Ids ids_of(const TensorSpec& sample, const std::byte* at) {
 
 std::string shown(std::span<const int32_t> ids, const Tokenizer* tokenizer) {
   if (tokenizer == nullptr) return fmt::format("{}", fmt::join(ids, " "));
-  return shown_line(tokenizer->decode(ids, /*skip_special=*/false));
+  std::string bytes;  // unlike decode() with the space of the first token
+  for (const int32_t id : ids) bytes += tokenizer->bytes_of(id);
+  return shown_line(bytes);
 }
 
 // Calls use(ids, counts) for each run of places that all count or all do not, of `length` places.
@@ -168,7 +152,9 @@ std::string describe_texts(const std::vector<FieldSpec>& fields, const Batch& ba
           text += counts ? fmt::format("[{}]", shown(run, tokenizer)) : shown(run, tokenizer);
         });
       } else {
-        const bool continued = field + 2 == fields.size() && ids.size() == targets.size();
+        const std::string& next = fields[field + 1].name;
+        const bool continued = ids.size() == targets.size() &&
+                               (field + 2 == fields.size() || next == kDocumentPositions);
         text = shown_without_padding(ids, without_padding(ids, targets, continued), tokenizer);
       }
       line(shown_name(fields[field]), text);
@@ -241,14 +227,19 @@ void check_output(const DataShowOptions& options, bool text) {
 
 void show_images(const DataShowOptions& options, const Dataset& dataset,
                  const std::vector<FieldSpec>& fields, const Batch& batch) {
-  const ShownSamples shown = collect(dataset, fields, batch);
-  const Shape& image = dataset.fields()[0].sample.shape;
-  const Picture sheet = contact_sheet(shown.images, image[0], image[1],
-                                      image.rank() == 3 ? image[2] : 1, shown.captions);
-  write_file_atomically(options.output, sheet.png());
-  for (size_t i = 0; i < shown.captions.size(); ++i) {
-    fmt::print("{:>4}  {}\n", i, shown.captions[i]);
+  const TensorSpec& target = fields.back().sample;
+  std::vector<std::string> captions;
+  for (int64_t i = 0; i < batch.samples; ++i) {
+    captions.push_back(
+        caption(dataset, target, batch.fields.back() + static_cast<size_t>(i) * target.bytes()));
   }
+  const std::span images(reinterpret_cast<const float*>(batch.fields[0]),
+                         static_cast<size_t>(batch.samples * fields[0].sample.shape.elements()));
+  const Shape& image = dataset.fields()[0].sample.shape;
+  const Picture sheet =
+      contact_sheet(images, image[0], image[1], image.rank() == 3 ? image[2] : 1, captions);
+  write_file_atomically(options.output, sheet.png());
+  for (size_t i = 0; i < captions.size(); ++i) fmt::print("{:>4}  {}\n", i, captions[i]);
   fmt::print("{}: {} samples of {}, {} by {} pixels\n", options.output, batch.samples,
              options.split, sheet.width(), sheet.height());
 }

@@ -1,11 +1,25 @@
 // dltrain data tokenizer: learns a SentencePiece vocabulary from text files.
+#include <set>
+
 #include "base/owned_files.h"
+#include "config/suggest.h"
 #include "data/line_reader.h"
 #include "data/text_files.h"
 #include "dltrain/commands.h"
 #include "text/train_sentence_piece.h"
 
 namespace dltrain {
+namespace {
+
+// Returns an error for the name of a special token that SentencePiece would misread or refuse.
+std::string check_special_token(const std::string& token) {
+  if (token.empty() || token.find_first_of(" \t\r\n,") != token.npos) {
+    return fmt::format("'{}' must be a name without blanks and commas, such as <mask>", token);
+  }
+  return token == "<unk>" ? "every vocabulary has <unk>" : "";
+}
+
+}  // namespace
 
 CommandBody add_data_tokenizer(CLI::App& command) {
   struct Options {
@@ -26,13 +40,22 @@ CommandBody add_data_tokenizer(CLI::App& command) {
       .add_option("--character-coverage", options->train.character_coverage,
                   "Share of the characters that get tokens of their own; the others become bytes")
       ->check(CLI::Range(0.9, 1.0));
-  command.add_option("--special-token", options->train.special_tokens,
-                     "A special token, such as <mask>; may be given several times");
+  command
+      .add_option("--special-token", options->train.special_tokens,
+                  "A special token, such as <mask>; may be given several times")
+      ->check(check_special_token)
+      ->allow_extra_args(false);
   command.add_flag("--overwrite", options->overwrite, "Replace a vocabulary that is there already");
   command.footer(
       "Read it with tokenizer: {type: sentencepiece, path: FOLDER}. Lines are learnt from one by "
       "one.");
   return [options] {
+    std::set<std::string> names;
+    for (const std::string& token : options->train.special_tokens) {
+      if (!names.insert(token).second) {
+        fail(ExitCode::usage, "--special-token {} is given twice", token);
+      }
+    }
     const std::vector<std::string> files = expand_paths(options->text, "TEXT");
     const std::filesystem::path model = std::filesystem::path(options->output) / "tokenizer.model";
     std::error_code ignored;
@@ -61,6 +84,9 @@ CommandBody add_data_tokenizer(CLI::App& command) {
       tokenizer = train_sentence_piece(next, options->train);
     } catch (const EncodeError& error) {
       throw Error(ExitCode::data, error.reason(), reader ? reader->location() : std::string());
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::data || !error.location().empty()) throw;
+      throw Error(ExitCode::data, error.what(), some_names(files));
     }
     if (!has_marker(options->output)) mark_folder(options->output);
     save_tokenizer(*tokenizer, options->output);

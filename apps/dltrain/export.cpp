@@ -7,22 +7,8 @@ namespace {
 
 struct ExportOptions {
   std::string from, to, dtype;
-  std::vector<std::string> sets;
   CLI::AsSizeValue unit{/*kb_is_1000=*/true};
-  uint64_t max_shard = 5'000'000'000;
-  bool overwrite = false, merge = false, timm = false;
-
-  HuggingFaceFolder folder() const {
-    HuggingFaceFolder out;
-    out.path = to;
-    if (!dtype.empty()) out.dtype = dtype_from_name(dtype);
-    out.max_shard_bytes = max_shard;
-    out.overwrite = overwrite;
-    out.merge = merge;
-    out.timm = timm;
-    out.sets = sets;
-    return out;
-  }
+  HuggingFaceFolder folder;  // path and dtype follow from the texts above
 };
 
 void print_export(const ExportReport& report, const ExportOptions& options) {
@@ -49,26 +35,30 @@ CommandBody add_exporter(CLI::App& command, const char* from, const char* from_d
       ->check(CLI::IsMember({"f32", "bf16", "f16"}))
       ->take_last();
   command
-      .add_option("--max-shard-size", options->max_shard,
+      .add_option("--max-shard-size", options->folder.max_shard_bytes,
                   "Largest file of weights, such as 500MB or 5GB (default)")
       ->transform(options->unit)
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 62))
       ->take_last();
-  command.add_flag("--overwrite", options->overwrite, "Replace an earlier folder of a model");
-  command.add_flag("--timm", options->timm,
+  command.add_flag("--overwrite", options->folder.overwrite,
+                   "Replace an earlier folder of a model");
+  command.add_flag("--timm", options->folder.timm,
                    "Write a ResNet or ViT for timm (default: for transformers)");
   if (run == export_model) {
     command
-        .add_option("-s,--set", options->sets,
+        .add_option("-s,--set", options->folder.sets,
                     "Set one key: -s model.init_from=PATH names a base that has moved")
         ->type_name("KEY=VALUE")
         ->allow_extra_args(false);
-    command.add_flag("--merge", options->merge,
+    command.add_flag("--merge", options->folder.merge,
                      "Write the model with its adapters (model.lora) in the weights (default: the "
                      "adapters alone, for peft)");
   }
   return [options, run] {
-    print_export(run(options->from, options->folder()), *options);
+    HuggingFaceFolder& folder = options->folder;
+    folder.path = options->to;
+    if (!options->dtype.empty()) folder.dtype = dtype_from_name(options->dtype);
+    print_export(run(options->from, folder), *options);
     return ExitCode::ok;
   };
 }

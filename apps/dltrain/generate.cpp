@@ -134,7 +134,9 @@ std::vector<Prompt> read_prompts(const GenerateFlags& o, LanguageModel& model) {
     read_prompt_file(file, model, add_text, add_whole, add_tokens);
   }
   for (const std::string& tokens : o.tokens) add_tokens(parse_tokens(tokens));
-  if (out.empty() && (!o.prompt_files.empty())) fail(ExitCode::data, "the file contains no prompt");
+  if (out.empty() && !o.prompt_files.empty()) {
+    fail(ExitCode::data, "{}: contains no prompt", fmt::join(o.prompt_files, ", "));
+  }
   if (out.empty() && model.info().source_length) {
     fail(ExitCode::usage, "this model needs a source text: give --prompt, or - for standard input");
   }
@@ -285,7 +287,7 @@ void add_sampling_options(CLI::App& command, GenerateFlags& o) {
              "New tokens of a text, at most (default 128)");
   add_number(command, "--temperature", o.sampling.temperature, 0.0, 1000.0,
              "Logits are divided by it (default 1); 0: always the most likely token");
-  add_number(command, "--top-k", o.sampling.top_k, int64_t{0}, int64_t{1} << 31,
+  add_number(command, "--top-k", o.sampling.top_k, int64_t{0}, int64_t{INT32_MAX},
              "Draw from this number of likeliest tokens; 0: all");
   add_number(command, "--top-p", o.sampling.top_p, 1e-9, 1.0,
              "Draw from the fewest likeliest tokens that together have this probability");
@@ -338,7 +340,9 @@ CommandBody add_generate(CLI::App& command) {
                    "Put the token that begins a text, or else the one that separates texts, before "
                    "every prompt");
   command.add_flag("--no-echo", o.no_echo, "Print what is new, without the prompt");
-  command.add_flag("--json", o.json, "Print a JSON object for each text, when all are done");
+  command.add_flag("--json", o.json,
+                   "Print a JSON object for each text, when all are done; prompt and sample are "
+                   "counted from 0");
   add_output(command, "--result", o.result, "Write texts and times to this file as JSON");
   command.add_flag("-q,--quiet", o.quiet, "Do not print the speed on stderr");
   return [options] { return run_generate(*options); };

@@ -152,15 +152,15 @@ void print_gpu_estimate(const Session& session, const MachineRates& rates) {
   for (const CallSum& call : calls) width = std::max(width, call.name.size());
   fmt::print("  {:<{}}  {:>6}  {:>9}  {:>5}  {:>9}  {:>8}  limit\n", "calls", width, "number", "ms",
              "%", "GB", "TFLOP");
-  const auto print_row = [&](const std::string& name, const CallSum& call) {
-    fmt::print("  {:<{}}  {:>6}  {:>9.3f}  {:>5.1f}  {:>9.3f}  {:>8.3f}{}{}\n", name, width,
+  const auto print_row = [&](const CallSum& call) {
+    fmt::print("  {:<{}}  {:>6}  {:>9.3f}  {:>5.1f}  {:>9.3f}  {:>8.3f}{}{}\n", call.name, width,
                call.count, 1e3 * call.seconds, 100 * call.seconds / e.seconds, call.bytes / 1e9,
                call.flops / 1e12, call.limit.empty() ? "" : "  ", call.limit);
   };
-  CallSum rest;
+  CallSum rest{.name = "others", .limit = {}};
   for (size_t i = 0; i < calls.size(); ++i) {
     if (i < kShownCalls) {
-      print_row(calls[i].name, calls[i]);
+      print_row(calls[i]);
       continue;
     }
     rest.count += calls[i].count;
@@ -168,7 +168,7 @@ void print_gpu_estimate(const Session& session, const MachineRates& rates) {
     rest.bytes += calls[i].bytes;
     rest.flops += calls[i].flops;
   }
-  if (rest.count > 0) print_row("others", rest);
+  if (rest.count > 0) print_row(rest);
   print_alignment(session.executor->training().graph, *rates.gpu);
 }
 

@@ -1,4 +1,5 @@
 // dltrain init [TEMPLATE]: a commented configuration to start from.
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
@@ -107,33 +108,32 @@ CommandBody add_init(CLI::App& command) {
                      "Its column to predict: last, first, a number from 0, or a name");
   command.add_flag("--force", options->force, "Overwrite the file");
   return [options] {
-    for (const EmbeddedFile& file : template_files()) {
-      if (options->name != file.name) continue;
-      std::string text(file.text),
-          summary = fmt::format("{}: the template {}", options->output, file.name);
-      if (options->data.empty() && options->target != "last") {
-        fail(ExitCode::usage, "--target names a column of --data FILE, which is missing");
-      }
-      if (!options->data.empty()) {
-        if (options->name != "mlp")
-          fail(ExitCode::usage,
-               "--data belongs to the template mlp, which becomes a "
-               "regression for a column of numbers");
-        const CsvProposal found = propose_csv(options->data, options->target);
-        text = describe_table(text, path_beside(options->output, options->data), found);
-        summary += fmt::format(" for {}, target '{}'", options->data, found.target);
-        for (const auto& [column, why] : found.ignore) summary += "\n  left out: " + why;
-        for (const std::string& why : found.left_out) summary += "\n  left out: " + why;
-        if (found.untargeted > 0) summary += "\n  " + untargeted_rows(found);
-      }
-      if (options->output.empty()) {
-        std::fputs(text.c_str(), stdout);
-      } else if (std::filesystem::exists(options->output) && !options->force) {
-        fail(ExitCode::usage, "{} exists; --force overwrites it", options->output);
-      } else {
-        write_file_atomically(options->output, text);
-        fmt::print("{}\n", summary);
-      }
+    const EmbeddedFile& file =
+        *std::ranges::find(template_files(), options->name, &EmbeddedFile::name);
+    std::string text(file.text),
+        summary = fmt::format("{}: the template {}", options->output, file.name);
+    if (options->data.empty() && options->target != "last") {
+      fail(ExitCode::usage, "--target names a column of --data FILE, which is missing");
+    }
+    if (!options->data.empty()) {
+      if (options->name != "mlp")
+        fail(ExitCode::usage,
+             "--data belongs to the template mlp, which becomes a "
+             "regression for a column of numbers");
+      const CsvProposal found = propose_csv(options->data, options->target);
+      text = describe_table(text, path_beside(options->output, options->data), found);
+      summary += fmt::format(" for {}, target '{}'", options->data, found.target);
+      for (const auto& [column, why] : found.ignore) summary += "\n  left out: " + why;
+      for (const std::string& why : found.left_out) summary += "\n  left out: " + why;
+      if (found.untargeted > 0) summary += "\n  " + untargeted_rows(found);
+    }
+    if (options->output.empty()) {
+      std::fputs(text.c_str(), stdout);
+    } else if (std::filesystem::exists(options->output) && !options->force) {
+      fail(ExitCode::usage, "{} exists; --force overwrites it", options->output);
+    } else {
+      write_file_atomically(options->output, text);
+      fmt::print("{}\n", summary);
     }
     return ExitCode::ok;
   };

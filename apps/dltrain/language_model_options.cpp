@@ -1,5 +1,7 @@
 #include "dltrain/language_model_options.h"
 
+#include <algorithm>
+
 #include "checkpoint/run_folder.h"
 #include "config/paths.h"
 #include "dltrain/new_data.h"
@@ -11,6 +13,18 @@ namespace {
 std::vector<std::string> precision_of(const LanguageModelFlags& o) {
   if (o.precision.empty()) return {};
   return {"--precision precision.compute=" + o.precision};
+}
+
+// Returns an error for a key of `generation`, with the option that the command has instead.
+std::string refuse_generation(const CLI::App& command, const std::string& set) {
+  const std::string key = set.substr(0, set.find('='));
+  if (key != "generation" && !key.starts_with("generation.")) return {};
+  std::string option =
+      key == "generation.prompts" ? "--prompt" : "--" + key.substr(key.find('.') + 1);
+  std::replace(option.begin(), option.end(), '_', '-');
+  const bool known = command.get_option_no_throw(option) != nullptr;
+  return fmt::format("{} is for samples during training and has no effect here{}", key,
+                     known ? "; use " + option : std::string());
 }
 
 // A folder with config.json and weights, which has no data and is not trained.
@@ -40,9 +54,7 @@ std::unique_ptr<LanguageModel> open_language_model(const LanguageModelFlags& o) 
          "configuration",
          o.model, suggest_path(given));
   }
-  if (is_hugging_face_folder(given)) {
-    return open_hugging_face(given, o);
-  }
+  if (is_hugging_face_folder(given)) return open_hugging_face(given, o);
   std::optional<ResumeChoice> checkpoint;
   if (folder) checkpoint = find_checkpoint(given);
   ConfigOptions config;
@@ -80,6 +92,7 @@ void add_model_options(CLI::App& command, LanguageModelFlags& o) {
   command.add_option("--device", o.device, "auto, cpu, cuda or cuda:<index>")->take_last();
   command.add_option("-s,--set", o.sets, "Set one key of the configuration: -s KEY=VALUE")
       ->type_name("KEY=VALUE")
+      ->check([&command](const std::string& set) { return refuse_generation(command, set); })
       ->allow_extra_args(false);
 }
 

@@ -100,19 +100,17 @@ std::vector<Entry> model_entries() {
 }
 
 void show_model(const std::string& name) {
-  for (const EmbeddedFile& file : model_files()) {
-    if (file.name != name) continue;
-    const ModelSummary summary = summarize(file);
-    fmt::print("{}: {}\n", name, summary.description);
-    std::vector<Entry> entries;
-    for (const auto& p : summary.parameters) {
-      const std::string initial = p.initial.is_scalar() ? p.initial.text : "in the file";
-      entries.emplace_back(p.name.text,
-                           fmt::format("{}{}{} (default {})", p.doc, p.choices.empty() ? "" : ": ",
-                                       join_names(p.choices), initial));
-    }
-    print_entries(entries);
+  const ModelSummary summary =
+      summarize(*std::ranges::find(model_files(), name, &EmbeddedFile::name));
+  fmt::print("{}: {}\n", name, summary.description);
+  std::vector<Entry> entries;
+  for (const auto& p : summary.parameters) {
+    const std::string initial = p.initial.is_scalar() ? p.initial.text : "in the file";
+    entries.emplace_back(p.name.text,
+                         fmt::format("{}{}{} (default {})", p.doc, p.choices.empty() ? "" : ": ",
+                                     join_names(p.choices), initial));
   }
+  print_entries(entries);
 }
 
 void list_ops() {
@@ -217,7 +215,7 @@ void list_all() {
   for (const Family& family : families()) {
     if (family.print) continue;
     const std::string names = join_names(names_in(family.entries()));
-    if (!names.empty()) fmt::print("{:<12}  {}\n", family.name, wrapped(names, 14));
+    fmt::print("{:<12}  {}\n", family.name, wrapped(names, 14));
   }
   fmt::print(
       "dltrain list layers: what each is; list layers conv2d: its keys; list ops: kernels; list "
@@ -231,9 +229,7 @@ void list_family(const Family& family, const std::string& name) {
   }
   const std::vector<std::string> known = names_in(family.entries());
   if (!family.show) fail(ExitCode::usage, "{} have no keys; give no name", family.name);
-  if (std::ranges::find(known, name) == known.end()) {
-    refuse_name("entry of " + family.name, name, known);
-  }
+  if (!contains(known, name)) refuse_name("entry of " + family.name, name, known);
   family.show(name);
 }
 

@@ -11,6 +11,7 @@
 #include "config/diagnostics.h"
 #include "config/paths.h"
 #include "config/scalar.h"
+#include "config/suggest.h"
 #include "config/yaml.h"
 #include "data/image_folder.h"
 #include "data/line_reader.h"
@@ -30,10 +31,6 @@ using Names = std::vector<std::string>;
 
 const Names kTexts{"text", "jsonl", "tokens"};  // of one stream or of pairs
 
-bool is_one_of(const std::string& name, const Names& names) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 void put(ConfigNode& map, const char* key, std::string text,
          ConfigNode::Style style = ConfigNode::Style::plain) {
   map.set({key, map.location}, ConfigNode::make_scalar(std::move(text), map.location, style));
@@ -50,17 +47,15 @@ std::string text_of_key(const ConfigNode& map, const char* key) {
 
 bool is_from_command_line(const ConfigNode& map, std::string_view key) {
   return std::any_of(map.keys.begin(), map.keys.end(), [&](const ConfigNode::Key& found) {
-    return found.text == key && found.location.source && found.location.source->is_override;
+    return found.text == key && found.location.is_override();
   });
 }
 
 // Refuses a value of the command line at or below a key that `instead` replaces. `parse_special` is
 // kept.
 void refuse_replaced(const ConfigNode& value, const char* key, const std::string& instead) {
-  if (!value.is_map() && value.location.source && value.location.source->is_override) {
-    Diagnostics diagnostics;
-    diagnostics.add(value.location, "data.{} has no effect, because {} is used", key, instead);
-    diagnostics.throw_if_any();
+  if (!value.is_map() && value.location.is_override()) {
+    fail_at(value.location, "data.{} has no effect, because {} is used", key, instead);
   }
   for (size_t i = 0; i < value.keys.size(); ++i) {
     if (value.keys[i].text != "parse_special") refuse_replaced(value.items[i], key, instead);
@@ -83,7 +78,7 @@ ConfigNode evaluated_split(const ConfigNode& data) {
   ConfigNode split = ConfigNode::make_map(data.location), set = split;
   for (size_t i = 0; i < data.keys.size(); ++i) {
     const ConfigNode::Key& key = data.keys[i];
-    if (is_one_of(key.text, kOfBoth)) continue;
+    if (contains(kOfBoth, key.text)) continue;
     (is_from_command_line(data, key.text) ? set : split).set(key, data.items[i]);
   }
   for (const char* part : {"eval", "train"}) {
@@ -119,7 +114,7 @@ bool has_class_folders(const fs::path& folder, const Names& classes) {
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
     if (!entry.is_directory() || name.starts_with(".")) continue;
-    if (!is_one_of(name, classes)) return false;
+    if (!contains(classes, name)) return false;
     any = true;
   }
   return any;
@@ -166,7 +161,7 @@ void choose_records(ConfigNode& split, const fs::path& path) {
 std::string kind_for(const fs::path& path, const std::string& trained, const ConfigNode& split) {
   static const Names kImages{"image_folder", "packed_images", "cifar10", "cifar100", "idx"};
   const std::string name = path.filename().string();
-  if (is_one_of(trained, kImages)) {
+  if (contains(kImages, trained)) {
     if (fs::is_directory(path)) return holds_image(path) ? "image_folder" : trained;
     if (name.ends_with(".images") || is_packed(path)) return "packed_images";
     if (trained != "image_folder" && trained != "packed_images") return trained;
@@ -175,7 +170,7 @@ std::string kind_for(const fs::path& path, const std::string& trained, const Con
          "for each class) or a file of `dltrain data prepare`",
          path.string());
   }
-  if (!is_one_of(trained, kTexts)) return trained;
+  if (!contains(kTexts, trained)) return trained;
   for (const char* key : {"prompt", "messages", "source"}) {
     if (!text_of_key(split, key).empty()) return "jsonl";
   }
@@ -193,7 +188,7 @@ ConfigNode as_kind(const ConfigNode& split, const std::string& trained, const st
   ConfigNode out = ConfigNode::make_map(split.location);
   put(out, "type", kind);
   for (size_t i = 0; i < split.keys.size(); ++i) {
-    if (is_one_of(split.keys[i].text, kKept) && !split.items[i].is_null())
+    if (contains(kKept, split.keys[i].text) && !split.items[i].is_null())
       out.set(split.keys[i], split.items[i]);
   }
   if (trained == "idx" && kind == "image_folder") put(out, "color", "gray");
@@ -240,7 +235,7 @@ void use_new_data(ConfigNode& tree, const NewData& data) {
     refuse_replaced(*path, "path", data.path.string());
   }
   fs::path first = data.path;  // of the files of a pattern
-  if (!fs::exists(first) && (is_one_of(trained, kTexts) || trained == "text_classification")) {
+  if (!fs::exists(first) && (contains(kTexts, trained) || trained == "text_classification")) {
     first = expand_paths({first.string()}).front();
   }
   if (!fs::exists(first)) {
@@ -251,7 +246,7 @@ void use_new_data(ConfigNode& tree, const NewData& data) {
          "{}: the model was trained on synthetic samples, which cannot be read from a file",
          data.path.string());
   }
-  if (is_one_of(trained, kTexts)) choose_records(split, first);
+  if (contains(kTexts, trained)) choose_records(split, first);
   const std::string kind = kind_for(first, trained, split);
   split = as_kind(split, trained, kind);
   for (const char* key : {"rows", "random_affine", "mixup", "cutmix", "curriculum",
@@ -264,7 +259,7 @@ void use_new_data(ConfigNode& tree, const NewData& data) {
   } else {
     put_path(split, "path", data.path);
   }
-  if (is_one_of(kind, kTexts)) put(split, "random_offset", "false");
+  if (contains(kTexts, kind)) put(split, "random_offset", "false");
   if (kind == "image_folder") {
     const bool classes = data.targets || has_class_folders(data.path, data.classes);
     put(split, "target", classes ? "folder" : "none");
@@ -278,7 +273,7 @@ void use_new_data(ConfigNode& tree, const NewData& data) {
          "token ids, or -s data.tokenizer='{{type: file, path: …}}'",
          data.path.string());
   }
-  if (!data.tokenizer.empty() && (!none || is_one_of(trained, kTexts))) {
+  if (!data.tokenizer.empty() && (!none || contains(kTexts, trained))) {
     if (old != nullptr) refuse_replaced(*old, "tokenizer", "that of the run");
     ConfigNode tokenizer = ConfigNode::make_map(split.location);
     put(tokenizer, "type", "file");
@@ -347,7 +342,7 @@ void use_hugging_face_model(ConfigNode& tree, const fs::path& folder) {
   model = ConfigNode::make_map(argument);
   put_path(model, "from", folder);
   merge_into(model, std::move(set));
-  // Nothing is trained.
+  // An experiment needs these keys, although nothing is trained.
   if (ConfigNode& optimizer = map_in(tree, "optimizer"); optimizer.keys.empty()) {
     put(optimizer, "type", "sgd");
     put(optimizer, "learning_rate", "0");
@@ -385,7 +380,7 @@ void use_hugging_face_model(ConfigNode& tree, const fs::path& folder) {
     put_path(tokenizer, "path", folder);
     split.set({"tokenizer", data.location}, std::move(tokenizer));
   }
-  // It looks at later tokens.
+  // The model looks at later tokens.
   if (reading.model.type.starts_with("bert") && !classifier) put(split, "mlm_probability", "0.15");
   data.set({"train", data.location}, std::move(split));
 }

@@ -18,20 +18,20 @@ struct NewData {
   bool targets = true;               // the data must have them
 };
 
-// Makes data.train of a run's configuration that data, read as evaluation reads its own; nothing
-// else is read. Keys of `data` that were set on the command line lie on top; throws ConfigError for
-// those that cannot.
+// Replaces the section `data` of a run's configuration: data.train is the new data, read as
+// evaluation reads its own, and there is no other split. Keys of `data` from the command line are
+// kept; throws ConfigError for those that would have no effect.
 void use_new_data(ConfigNode& tree, const NewData& data);
 
-// The data of a run is read with the tokenizer in its folder if the file of its configuration is
-// gone. Throws like run_tokenizer().
+// Lets the data of a run be read with the tokenizer in its folder if that of its configuration does
+// not exist any more. Throws like run_tokenizer().
 void use_kept_tokenizer(ConfigNode& tree, const ResumeChoice& choice);
 
 // Returns true if `folder` contains a Hugging Face model: config.json and safetensors files.
 bool is_hugging_face_folder(const std::filesystem::path& folder);
 
-// Makes the model that of such a folder, with keys of `model` that were set on the command line;
-// without `data` of its own the tree then reads plain text.
+// Sets the model to that of such a folder, with the keys of `model` from the command line. If the
+// tree describes no data, it also sets how data for this model is read: plain text or images.
 void use_hugging_face_model(ConfigNode& tree, const std::filesystem::path& folder);
 
 }  // namespace dltrain

@@ -22,7 +22,7 @@ struct OneRank {
   // Tokens that context ranks can share, and experts that can be divided; 0: none.
   int64_t tokens = 0, experts = 0;
   int64_t blocks = 0, layers = 0;  // without blocks every layer counts as one
-  double outside = 0;              // seconds of layers outside of blocks, by those of one block
+  double outside = 0;  // seconds of layers outside of blocks, divided by those of one block
 
   // Returns by how much the slowest stage takes longer than all on average. Stages have whole
   // blocks; what is outside counts for the last stage, as the head.

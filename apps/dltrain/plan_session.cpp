@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "dltrain/plan_sections.h"
 #include "run/advice.h"
+#include "run/memory_fit.h"
 
 namespace dltrain {
 
@@ -102,11 +103,15 @@ void print_promises(const Session& session) {
   if (session.batch.micro_batches() == 1) return;
   const bool fixed = session.experiment->training.reduction == Reduction::fixed;
   const bool tied = fixed && has_tied_weights(session.executor->training().graph);
-  fmt::print("  {}: another number of ranks or micro-steps for the same global batch{}{}\n",
+  const std::string matters = micro_batch_matters(session);
+  fmt::print("  {}: another number of ranks or micro-steps for the same global batch{}{}{}{}\n",
              fixed ? "bit-identical" : "within tolerance",
-             fixed ? fmt::format(" and micro_batch_size {}", session.batch.micro_batch)
-                   : ", every zero_stage",
-             tied ? ", but not another number of pipeline stages (layers share a weight)" : "");
+             fixed || !matters.empty()
+                 ? fmt::format(" and micro_batch_size {}", session.batch.micro_batch)
+                 : "",
+             fixed ? "" : ", every zero_stage",
+             tied ? ", but not another number of pipeline stages (layers share a weight)" : "",
+             matters.empty() ? "" : " (" + matters + ")");
 }
 
 // Compares with the same step without recomputation.

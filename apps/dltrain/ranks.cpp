@@ -86,8 +86,8 @@ ExitCode join_and_run(const RankEnvironment& environment, const ParallelismConfi
                     endpoint_text(environment.master_address, environment.master_port)));
   }
   const auto host = engines().cpu->open(0);
-  std::atomic<RankWatch*> watch =
-      nullptr;  // set when all have connected; read by the watch's thread
+  // Set when all have connected; the watch's thread reads it.
+  std::atomic<RankWatch*> watch = nullptr;
   const World world = join(
       environment, *host,
       {.timeout = milliseconds(parallelism.timeout),

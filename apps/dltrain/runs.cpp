@@ -7,10 +7,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/encodings.h"
 #include "base/json.h"
+#include "base/owned_files.h"
 #include "base/parse_number.h"
 #include "base/utf8.h"
+#include "config/suggest.h"
 #include "dltrain/commands.h"
+#include "sweep/trials.h"
 #include "telemetry/console.h"
 #include "telemetry/json_object.h"
 #include "telemetry/plot.h"
@@ -25,22 +29,54 @@ struct ListOptions {
   bool json = false;
 };
 
-// A condition of --filter: KEY=VALUE, KEY<NUMBER, KEY>NUMBER, tag=WORD.
+// The columns that the table always has.
+const std::vector<std::string>& first_columns() {
+  static const std::vector<std::string> out{"run", "status", "steps", "time"};
+  return out;
+}
+
+std::string without_blanks(std::string text) {
+  text.erase(0, text.find_first_not_of(' '));
+  text.erase(text.find_last_not_of(' ') + 1);
+  return text;
+}
+
+// A condition of --filter: KEY=VALUE, KEY!=VALUE, KEY<NUMBER (also <=, > and >=), tag=WORD.
 class Filter {
  public:
   explicit Filter(const std::string& text) {
-    const size_t at = text.find_first_of("=<>");
-    if (at == 0 || at >= text.size() - 1) {
-      fail(ExitCode::usage, "--filter '{}' is not KEY=VALUE, KEY<NUMBER or KEY>NUMBER", text);
+    const size_t at = text.find_first_of("=<>!"), next = text.find('=', at + 1);
+    const size_t value = at == text.npos ? text.size() : at + (next == at + 1 ? 2 : 1);
+    if (at == 0 || value >= text.size() || text.substr(at, value - at) == "!") {
+      fail(ExitCode::usage,
+           "--filter '{}' is not KEY=VALUE, KEY!=VALUE, or KEY<NUMBER with <, <=, > or >=", text);
     }
-    key_ = text.substr(0, at), wanted_ = text.substr(at + 1), kind_ = text[at];
-    if (kind_ != '=' && !parse_number<double>(wanted_)) {
+    relation_ = text.substr(at, value - at);
+    key_ = without_blanks(text.substr(0, at)), wanted_ = without_blanks(text.substr(value));
+    const bool compares = relation_[0] == '<' || relation_[0] == '>';
+    static const std::vector<std::string> kStatuses{"running", "finished",    "stopped",
+                                                    "failed",  "interrupted", "broken"};
+    const std::string word = wanted_.substr(0, wanted_.find(' '));  // of "failed (4)"
+    if (key_ == "status" && (compares || !contains(kStatuses, word))) {
+      fail(ExitCode::usage, "--filter '{}': status is = or != one of {}", text,
+           join_names(kStatuses));
+    }
+    if (compares && !parse_number<double>(wanted_)) {
       fail(ExitCode::usage, "--filter '{}': '{}' is no number", text, wanted_);
     }
   }
   std::string& key() { return key_; }
 
   bool accepts(const RunRecord& run) const {
+    if (relation_ == "!=") return !equals(run);
+    if (relation_[0] == '=') return equals(run);
+    const auto a = parse_number<double>(run.value(key_)), b = parse_number<double>(wanted_);
+    if (!a) return false;
+    return (relation_[0] == '<' ? *a < *b : *a > *b) || (relation_.size() == 2 && *a == *b);
+  }
+
+ private:
+  bool equals(const RunRecord& run) const {
     if (key_ == "tag") {
       const auto settings = settings_of(run);
       return std::ranges::any_of(settings, [&](const auto& setting) {
@@ -48,14 +84,12 @@ class Filter {
       });
     }
     const std::string found = run.value(key_);
+    if (key_ == "status" && found.starts_with(wanted_ + " (")) return true;  // failed (4)
     const auto a = parse_number<double>(found), b = parse_number<double>(wanted_);
-    if (kind_ == '=') return found == wanted_ || (a && b && *a == *b);
-    return a && (kind_ == '<' ? *a < *b : *a > *b);
+    return found == wanted_ || (a && b && *a == *b);
   }
 
- private:
-  std::string key_, wanted_;
-  char kind_ = '=';
+  std::string key_, relation_, wanted_;
 };
 
 // The results that are columns unless --columns says otherwise.
@@ -75,7 +109,7 @@ std::vector<std::string> result_columns(const std::vector<RunRecord>& runs) {
   return out;
 }
 
-// The settings in which the runs differ, at most four, those of learning first.
+// The settings in which the runs differ: the four with the most values, those of learning first.
 std::vector<std::string> varied_settings(const std::vector<RunRecord>& runs) {
   std::map<std::string, std::set<std::string>> values;
   for (const RunRecord& run : runs) {
@@ -91,6 +125,8 @@ std::vector<std::string> varied_settings(const std::vector<RunRecord>& runs) {
                                                "precision", "seed",         "training"};
   std::ranges::stable_partition(
       out, [](const std::string& key) { return kLearning.contains(key.substr(0, key.find('.'))); });
+  std::ranges::stable_sort(out, std::greater(),
+                           [&](const std::string& key) { return values.at(key).size(); });
   out.resize(std::min<size_t>(out.size(), 4));
   return out;
 }
@@ -141,19 +177,24 @@ void print_json(const std::vector<RunRecord>& runs) {
 
 // Completes a key that is given by its last parts, "learning_rate", if one setting ends with them.
 void find_key(const std::vector<RunRecord>& runs, const std::string& flag, std::string& key) {
+  key = without_blanks(key);
   const auto has = [&](const RunRecord& run) { return !run.value(key).empty(); };
-  if (runs.empty() || std::ranges::any_of(runs, has)) return;
-  std::set<std::string> found;
+  if (runs.empty() || contains(first_columns(), key) || std::ranges::any_of(runs, has)) return;
+  std::set<std::string> found, known(first_columns().begin(), first_columns().end());
   for (const RunRecord& run : runs) {
+    for (const auto& [name, value] : run.figures) known.insert(name);
     for (const auto& [name, value] : settings_of(run)) {
       if (name.ends_with("." + key)) found.insert(name);
+      known.insert({name, name.substr(name.rfind('.') + 1)});
     }
   }
-  if (found.size() != 1) {
-    fail(ExitCode::usage, "{}: no run has a result or setting {}{}", flag, key,
-         found.empty() ? "" : fmt::format("; did you mean {}?", fmt::join(found, " or ")));
+  if (found.size() == 1) {
+    key = *found.begin();
+    return;
   }
-  key = *found.begin();
+  if (found.empty()) found.insert(nearest_name(key, std::vector(known.begin(), known.end())));
+  fail(ExitCode::usage, "{}: no run has a result or setting {}{}", flag, key,
+       found.contains("") ? "" : fmt::format("; did you mean {}?", fmt::join(found, " or ")));
 }
 
 ExitCode list_runs(ListOptions options) {
@@ -178,12 +219,15 @@ ExitCode list_runs(ListOptions options) {
     fmt::print("no runs{}\n", found > 0 ? fmt::format(" of {} pass the filter", found) : "");
     return ExitCode::ok;
   }
-  std::vector<std::string> columns = options.columns;
-  if (columns.empty()) {
+  std::vector<std::string> columns;
+  for (const std::string& column : options.columns) {
+    if (!contains(first_columns(), column) && !contains(columns, column)) columns.push_back(column);
+  }
+  if (options.columns.empty()) {
     columns = result_columns(runs);
     std::ranges::copy(varied_settings(runs), std::back_inserter(columns));
   }
-  std::vector<std::vector<std::string>> rows{{"run", "status", "steps", "time"}};
+  std::vector<std::vector<std::string>> rows{first_columns()};
   for (const std::string& column : columns) rows[0].push_back(title_of(column, columns));
   for (const RunRecord& run : runs) {
     const double seconds = whole_seconds(run.figures);
@@ -221,12 +265,10 @@ ExitCode show_run(const std::string& folder) {
     }
   }
   for (const RunAttempt& a : run.attempts) {
-    fmt::print(
-        "  attempt {}: {}, dltrain {} ({}), {}, {} rank{}, {} thread{}, on {}\n    {}$ "
-        "dltrain {}\n",
-        a.attempt, date_text(a.time), a.dltrain, a.revision, a.device, a.ranks,
-        a.ranks == 1 ? "" : "s", a.threads, a.threads == 1 ? "" : "s", a.host, a.folder,
-        fmt::join(a.command, " "));
+    fmt::print("  attempt {}: {}, dltrain {} ({}), {}, {} rank{}, {} thread{}, on {}\n    {}$ {}\n",
+               a.attempt, date_text(a.time), a.dltrain, a.revision, a.device, a.ranks,
+               a.ranks == 1 ? "" : "s", a.threads, a.threads == 1 ? "" : "s", a.host, a.folder,
+               a.command_text());
   }
   for (const auto& [key, value] : run.figures) {
     const bool result = key.find("loss") != std::string::npos || key.starts_with("eval_") ||
@@ -245,11 +287,11 @@ CommandBody add_runs_list(CLI::App& command) {
   auto options = std::make_shared<ListOptions>();
   command.add_option("FOLDER", options->folders, "Folders of runs (default: runs)");
   add_text(command, "--sort", options->sort,
-           "Order by this result or setting, such as eval_loss or optimizer.learning_rate; "
-           "-KEY: the largest first");
+           "Order by this column, result or setting, such as time, eval_loss or "
+           "optimizer.learning_rate; -KEY: the largest first");
   command.add_option("--filter", options->filters,
-                     "Only runs with KEY=VALUE, KEY<NUMBER or KEY>NUMBER, status=finished, "
-                     "tag=WORD; may be repeated");
+                     "Only runs with KEY=VALUE, KEY!=VALUE, or KEY<NUMBER (also <=, >, >=), such "
+                     "as status=failed, 'time>60' or tag=WORD; may be repeated");
   command.add_option("--columns", options->columns, "Results and settings to show, with commas")
       ->delimiter(',');
   command.add_flag("--json", options->json, "One JSON object a run instead of the table");
@@ -268,9 +310,24 @@ std::filesystem::path run_folder_given(const std::string& folder) {
   std::error_code ignored;
   for (const std::filesystem::path& path :
        {std::filesystem::path(folder), "runs" / std::filesystem::path(folder)}) {
-    if (std::filesystem::exists(path / "config.yaml", ignored)) return path;
+    if (!std::filesystem::exists(path / "config.yaml", ignored)) continue;
+    refuse_sweep(path);
+    return path;
   }
   fail(ExitCode::storage, "{} is no run folder: it has no config.yaml", folder);
+}
+
+bool is_sweep(const std::filesystem::path& folder) {
+  return lists_file(folder, kRankingFile);
+}
+
+void refuse_sweep(const std::filesystem::path& folder) {
+  if (!is_sweep(folder)) return;
+  fail(ExitCode::storage,
+       "{} is the folder of a sweep, not of a run: `dltrain sweep {} --output-dir {} --rank` ranks "
+       "its trials, whose runs are {}",
+       folder.string(), quoted_for_shell((folder / "config.yaml").string()),
+       quoted_for_shell(folder.string()), (folder / "trial-*" / "run").string());
 }
 
 std::vector<RunRecord> read_runs(const std::vector<std::string>& folders, bool required) {

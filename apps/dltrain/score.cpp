@@ -45,18 +45,15 @@ std::vector<Pair> read_pairs(const std::string& file) {
   return pairs;
 }
 
-// Splits the tokens of both texts where the context's own tokens end. Blanks at its end move to the
+// Encodes both texts as prompts with completions. Blanks at the end of the context move to the
 // continuation, as its first token has them in most vocabularies. (lm-eval-harness does the same.)
 TextRequest request_for(LanguageModel& model, Pair& pair, size_t number) {
   const size_t end = pair.context.find_last_not_of(" \t\n\r") + 1;
   pair.continuation.insert(0, pair.context.substr(end));
   pair.context.resize(end);
   TextRequest request;
-  std::vector<int32_t> all = model.encode(pair.context + pair.continuation, number);
   if (!pair.context.empty()) request.prompt = model.encode(pair.context, number);
-  const auto begin =
-      all.begin() + static_cast<std::ptrdiff_t>(std::min(request.prompt.size(), all.size()));
-  request.continuation.assign(begin, all.end());
+  request.continuation = model.encode(pair.continuation, number, pair.context, request.prompt);
   if (request.prompt.empty()) {
     const auto first = first_token(model.tokenizer());
     if (!first) {

@@ -1,5 +1,8 @@
 // dltrain sweep: the trials of an experiment with a section `sweep`, and what they show.
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
+#include <set>
 
 #include "base/encodings.h"
 #include "base/owned_files.h"
@@ -57,6 +60,14 @@ void check_nesting(const SweepConfig& sweep) {
   problems.throw_if_any();
 }
 
+// What to add to an error about a range of real numbers for a key that is an integer.
+std::string integer_hint(const SweepParameter& parameter, const std::string& error) {
+  const bool applies = parameter.is_range() && !parameter.integer &&
+                       error.starts_with("expected an integer") &&
+                       error.find(" " + parameter.key + ",") != error.npos;
+  return applies ? fmt::format("; add integer: true to the range of {}", parameter.key) : "";
+}
+
 // Reports values that are invalid, all at once and at their places, then the first combination of
 // valid ones that is invalid. A search that learns may take any combination after its first trials:
 // of those all are checked, with the first values of ranges, unless they are too many.
@@ -79,11 +90,13 @@ void check_trials(const ConfigOptions& options, const SweepConfig& sweep) {
   Diagnostics problems;
   for (size_t p = 0; p < first.size(); ++p) {
     const SweepParameter& parameter = sweep.parameters[p];
-    const size_t count = parameter.is_range() ? 2 : parameter.values.size();
-    for (size_t i = 0; i < count; ++i) {
+    std::vector<std::string> candidates = parameter.values;
+    if (parameter.is_range()) {
+      candidates = {value_at(parameter, 0), value_at(parameter, 1), first[p]};
+    }
+    for (const std::string& candidate : candidates) {
       std::vector<std::string> values = first;
-      values[p] =
-          parameter.is_range() ? value_at(parameter, static_cast<double>(i)) : parameter.values[i];
+      values[p] = candidate;
       try {
         load(values, p);
       } catch (const ConfigError& error) {
@@ -91,8 +104,9 @@ void check_trials(const ConfigOptions& options, const SweepConfig& sweep) {
         try {
           load(values, values.size());
         } catch (const ConfigError&) {
-          problems.add(parameter.location, "{}: {}: {}", parameter.key, values[p],
-                       error.diagnostics().all().front().message);
+          const std::string& message = error.diagnostics().all().front().message;
+          problems.add(parameter.location, "{}: {}: {}{}", parameter.key, values[p], message,
+                       integer_hint(parameter, message));
         }
       }
     }
@@ -102,8 +116,12 @@ void check_trials(const ConfigOptions& options, const SweepConfig& sweep) {
     try {
       load(values, values.size());
     } catch (const ConfigError& error) {
-      fail(ExitCode::usage, "{} is no valid experiment ({}):\n{}", what,
-           settings_text(sweep, values), error.what());
+      std::string hint;
+      for (const SweepParameter& parameter : sweep.parameters) {
+        hint += integer_hint(parameter, error.diagnostics().all().front().message);
+      }
+      fail(ExitCode::usage, "{} is no valid experiment ({}){}:\n{}", what,
+           settings_text(sweep, values), hint, error.what());
     }
   };
   int64_t trial = 0, combinations = 1;
@@ -156,6 +174,10 @@ void check_metric(const ConfigOptions& options, const Trials& trials) {
                                         "step_ms_min",    "peak_rss_mib",     "arena_bytes",
                                         "flops_per_step", "first_step_ms",    "data_wait_ms"};
   if (contains(results, metric) || contains(others, metric)) return;
+  if (metric.starts_with("best_eval_") && contains(results, metric.substr(5))) {
+    fail_at(trials.sweep(), "metric", "the runs will have no {}; add checkpoint.metric: {}", metric,
+            metric.substr(10));
+  }
   const std::string near = nearest_name(metric, results);
   fail_at(trials.sweep(), "metric", "the runs will have no {}; {}", metric,
           !near.empty() ? "did you mean " + near + "?"
@@ -163,12 +185,41 @@ void check_metric(const ConfigOptions& options, const Trials& trials) {
                               (session.has_evaluation() ? "" : ": there is no evaluation data"));
 }
 
+// Warns of what a sweep would do that its author hardly wants, before it is done.
+void warn_of_plan(Trials& trials) {
+  const SweepConfig& sweep = trials.sweep();
+  if (sweep.search == SearchKind::halving && trials.rounds().size() == 1) {
+    print_message(fmt::format(
+        "warning: halving has one round only: all {} trials train all steps; {}", trials.count(),
+        sweep.min_steps ? "a smaller sweep.min_steps or more trials make rounds"
+                        : "more trials or steps make rounds"));
+  }
+  if (!sweep.metric && trials.metric() == "loss") {
+    print_message(
+        "warning: there is no evaluation data (data.eval, data.eval_fraction): the trials are "
+        "ranked by the training loss of their last steps, which is noisy and shows no overfitting");
+  }
+  std::set<std::vector<std::string>> different;
+  int64_t known = 0;
+  for (; known < trials.count(); ++known) {
+    const auto values = trials.values(known);
+    if (!values) break;
+    different.insert(*values);
+  }
+  if (const int64_t again = known - std::ssize(different); again > 0) {
+    print_message(fmt::format(
+        "warning: {} of {} trials have the values of another one; search: grid tries each once",
+        again, known));
+  }
+}
+
 void print_rounds(Trials& trials) {
   const SweepConfig& sweep = trials.sweep();
-  for (size_t round = 0; round < trials.rounds().size(); ++round) {
-    if (trials.rounds().size() == 1) break;
-    fmt::print("round {}: {} trials train {:.3g} % of the steps\n", round + 1,
-               trials.rounds()[round].trials, 100 * trials.rounds()[round].share);
+  const std::vector<SweepRound>& rounds = trials.rounds();
+  const bool halves = sweep.search == SearchKind::halving;
+  for (size_t round = 0; halves && round < rounds.size(); ++round) {
+    fmt::print("round {}: {} trials train {:.3g} % of the steps\n", round + 1, rounds[round].trials,
+               100 * rounds[round].share);
   }
   for (int64_t trial = 0; trial < trials.count(); ++trial) {
     const auto values = trials.values(trial);
@@ -181,13 +232,29 @@ void print_rounds(Trials& trials) {
   }
 }
 
+struct RunCount {
+  int64_t done = 0, all = 0;
+};
+
+// Counts the runs that have ended; those of each round of halving are runs of their own.
+RunCount count_runs(const Trials& trials) {
+  RunCount out;
+  for (size_t round = 0; round < trials.rounds().size(); ++round) {
+    out.all += trials.rounds()[round].trials * trials.sweep().repeats;
+    for (int64_t trial = 0; trial < trials.count(); ++trial) {
+      for (int64_t repeat = 0; repeat < trials.sweep().repeats; ++repeat) {
+        if (trials.result({trial, repeat, round})) ++out.done;
+      }
+    }
+  }
+  return out;
+}
+
 // One line for each run that has ended.
 class Announcer {
  public:
   explicit Announcer(Trials& trials) : trials_(trials) {
-    for (const RankedTrial& trial : rank_trials(trials)) {
-      if (std::isfinite(trial.mean)) note(trial.mean);
-    }
+    for (const RankedTrial& trial : rank_trials(trials)) note(trial.trial, trial.round);
   }
 
   void operator()(const SweepJob& job, const TrialResult& result) {
@@ -196,46 +263,51 @@ class Announcer {
     if (sweep.repeats > 1) line += fmt::format(", repeat {}", job.repeat + 1);
     line += fmt::format(" ({}): ", settings_text(sweep, *trials_.values(job.trial)));
     const double value = result.value(trials_.metric());
-    if (result.exit_code == 0) {
+    if (std::isfinite(value)) {
       line += fmt::format("{} {:.5g}", trials_.metric(), value);
-      if (trials_.rounds().size() > 1) {
+      if (trials_.rounds().size() > 1 || result.timed_out) {
         line += fmt::format(" after {:.0f} steps", result.value("steps"));
       }
       const double seconds = whole_seconds(result.figures);
       if (std::isfinite(seconds)) line += " in " + format_time(seconds);
-      if (note(value)) line += ", the best so far";
+      if (result.timed_out) line += ", ended by training.max_time";
+      if (note(job.trial, job.round)) {
+        line += sweep.repeats > 1 ? ", the best mean so far" : ", the best so far";
+      }
     } else {
       line += printable(result.message);
     }
-    int64_t done = 0, all = 0;
-    for (size_t round = 0; round < trials_.rounds().size(); ++round) {
-      all += trials_.rounds()[round].trials * sweep.repeats;
-      for (int64_t trial = 0; trial < trials_.count(); ++trial) {
-        for (int64_t repeat = 0; repeat < sweep.repeats; ++repeat) {
-          if (trials_.result({trial, repeat, round})) ++done;
-        }
-      }
+    const RunCount runs = count_runs(trials_);
+    console().clear_status();
+    fmt::print("[{}/{}] {}\n", runs.done, runs.all, line);
+    // The sweep goes on when the reader of its output has ended, like a training.
+    if (std::fflush(stdout) != 0 && errno == EPIPE &&
+        std::freopen("/dev/null", "w", stdout) == nullptr) {
+      fail_storage("/dev/null", "open", errno);
     }
-    fmt::print("[{}/{}] {}\n", done, all, line);
-    std::fflush(stdout);
   }
 
  private:
-  // Returns whether the value is the best so far.
-  bool note(double value) {
-    const double score = trials_.smaller_is_better() ? value : -value;
-    const bool best = !(best_ <= score);
+  // Returns whether the trial, all of whose repeats have ended, is the best so far.
+  bool note(int64_t trial, size_t round) {
+    const double score = trials_.score(trial, round);
+    const bool best = score < best_;  // never for NaN: a repeat is missing
     if (best) best_ = score;
     return best;
   }
 
   Trials& trials_;
-  double best_ = NAN;
+  double best_ = INFINITY;
 };
 
+std::string quoted_path(const std::filesystem::path& path) {
+  return quoted_for_shell(path.string());
+}
+
 // Prints what the sweep has shown. Returns the exit code of the first trial that failed, rank if a
-// signal has ended it, or ok.
+// signal has ended it, that of the first trial if none has a result, or ok.
 ExitCode conclude(Trials& trials, const ConfigOptions& options, bool rank_only) {
+  std::signal(SIGPIPE, SIG_DFL);  // the training of the sweep has ignored it
   const std::vector<RankedTrial> ranked = rank_trials(trials);
   const bool utf8 = console().utf8();
   if (!rank_only) trials.write_ranking(ranking_csv(trials, ranked));
@@ -248,14 +320,15 @@ ExitCode conclude(Trials& trials, const ConfigOptions& options, bool rank_only) 
   }
   fmt::print("\n");
   for (const std::string& sentence : edge_sentences(trials, ranked)) fmt::print("{}\n", sentence);
-  const bool any = !ranked.empty() && std::isfinite(ranked[0].mean);
+  const bool any = !ranked.empty() && ranked[0].has_result();
   for (size_t i = 0; any && i < std::min<size_t>(3, ranked.size()); ++i) {
-    if (!std::isfinite(ranked[i].mean)) break;
+    if (!ranked[i].has_result()) break;
     const std::string curve = curve_sentence(trials, ranked[i].trial);
     if (!curve.empty()) fmt::print("trial {}: {}\n", ranked[i].trial, curve);
   }
   if (any) {
     std::vector<std::string> words = options.arguments();
+    if (!options.name.empty()) words.insert(words.end(), {"--name", options.name});
     if (options.seed) words.insert(words.end(), {"--seed", std::to_string(*options.seed)});
     words.insert(words.end(), {"-s", "sweep=null"});
     if (const int64_t ranks = trials.sweep().ranks; ranks > 1) {
@@ -268,20 +341,37 @@ ExitCode conclude(Trials& trials, const ConfigOptions& options, bool rank_only) 
     std::string command;
     for (const std::string& word : words) command += " " + quoted_for_shell(word);
     fmt::print("the best is trial {}, {}; to train it again: dltrain{}\n", ranked[0].trial,
-               (trials.folder_of(ranked[0].trial, 0) / "run").string(), command);
+               quoted_path(trials.folder_of(ranked[0].trial, 0) / "run"), command);
   }
-  fmt::print("all trials: {}; curves: dltrain report {}\n",
-             (trials.folder() / kRankingFile).string(), trials.folder().string());
-  for (const RankedTrial& trial : ranked) {
-    if (trial.exit_code == 0 || trial.exit_code == static_cast<int>(ExitCode::diverged)) continue;
-    const auto failed = std::ranges::count_if(ranked, [](const RankedTrial& other) {
-      return other.exit_code != 0 && other.exit_code != static_cast<int>(ExitCode::diverged);
-    });
-    print_message(fmt::format("{} of {} trials failed; the same command repeats them. Trial {}: {}",
-                              failed, ranked.size(), trial.trial, trial.message));
-    return trial.exit_code < 128 ? static_cast<ExitCode>(trial.exit_code) : ExitCode::rank;
+  const RunCount runs = count_runs(trials);
+  if (rank_only && !trials.done() && runs.done < runs.all) {
+    fmt::print(
+        "the sweep is unfinished: {} of {} runs have ended; the same command without --rank trains "
+        "the others\n",
+        runs.done, runs.all);
   }
-  return ExitCode::ok;
+  const std::filesystem::path csv = trials.folder() / kRankingFile;
+  if (std::filesystem::exists(csv)) fmt::print("all trials: {}; ", quoted_path(csv));
+  fmt::print("curves: dltrain report {}\n", quoted_path(trials.folder()));
+  for (const std::string& text : comparison_warnings(trials, ranked)) {
+    print_message("warning: " + text);
+  }
+  const auto has_failed = [](const RankedTrial& trial) { return trial.end == TrialEnd::failed; };
+  const auto first = std::ranges::find_if(ranked, has_failed);
+  if (first == ranked.end()) {
+    if (any || ranked.empty()) return ExitCode::ok;
+    const bool diverged = std::ranges::all_of(
+        ranked, [](const RankedTrial& trial) { return trial.end == TrialEnd::diverged; });
+    print_message(fmt::format("{}; trial {}: {}",
+                              diverged ? fmt::format("all {} trials diverged", ranked.size())
+                                       : "no trial has a result for " + trials.metric(),
+                              ranked[0].trial, ranked[0].message));
+    return static_cast<ExitCode>(ranked[0].exit_code);
+  }
+  print_message(fmt::format("{} of {} trials failed; the same command repeats them. Trial {}: {}",
+                            std::ranges::count_if(ranked, has_failed), ranked.size(), first->trial,
+                            first->message));
+  return first->exit_code < 128 ? static_cast<ExitCode>(first->exit_code) : ExitCode::rank;
 }
 
 ExitCode run_sweep(const SweepArguments& arguments) {
@@ -291,23 +381,30 @@ ExitCode run_sweep(const SweepArguments& arguments) {
          "the experiment has no section sweep, such as\n"
          "  sweep: {{trials: 20, parameters: {{optimizer.learning_rate: {{log: [1e-4, 1e-1]}}}}}}");
   }
+  const SweepConfig& sweep = *experiment.sweep;
+  if (experiment.seed > INT64_MAX - (sweep.repeats - 1)) {
+    fail_at(sweep, "repeats",
+            "the seeds from {} on do not suffice for {} repeats; use a smaller seed",
+            experiment.seed, sweep.repeats);
+  }
   const std::string folder =
       arguments.folder.empty() ? "runs/sweep-" + experiment.name : arguments.folder;
   if (arguments.rank_only && !lists_file(folder, kRankingFile)) {
     fail(ExitCode::usage, "{} is not the folder of a sweep", folder);
   }
-  check_nesting(*experiment.sweep);
-  check_trials(arguments.config, *experiment.sweep);
+  check_nesting(sweep);
+  check_trials(arguments.config, sweep);
   const bool writable = !arguments.dry_run && !arguments.rank_only;
   // Nothing is written for a metric that the runs will not have.
   if (const Trials planned(experiment, folder, false); !writable || !planned.any_stored()) {
     check_metric(arguments.config, planned);
   }
   Trials trials(experiment, folder, writable);
-  if (trials.count() > trial_count(*experiment.sweep)) {
+  if (trials.count() > trial_count(sweep)) {
     print_message(fmt::format("{} has {} trials, more than the {} of the file: all are ranked",
-                              folder, trials.count(), trial_count(*experiment.sweep)));
+                              folder, trials.count(), trial_count(sweep)));
   }
+  if (!arguments.rank_only) warn_of_plan(trials);
   if (arguments.dry_run) {
     print_rounds(trials);
     return ExitCode::ok;

@@ -2,6 +2,8 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
+#include <set>
 
 #include "base/owned_files.h"
 #include "config/key_index.h"
@@ -22,6 +24,24 @@ std::string did_you_mean(const std::string& wrong, const std::vector<std::string
   return near.empty() ? "" : fmt::format("; did you mean {}{}?", before, near);
 }
 
+// Whether a section has this key, and the experiment the section, whatever types are chosen.
+bool is_of_every_type(const std::string& key, const std::vector<IndexedKey>& keys) {
+  std::map<std::string, std::set<std::string>> types;  // that have a key; of a section under "a.*"
+  for (const IndexedKey& known : keys) {
+    if (known.kind.empty() || known.path.empty()) continue;
+    types[known.path].insert(known.kind);
+    types[known.path.substr(0, known.path.rfind('.')) + ".*"].insert(known.kind);
+  }
+  for (size_t end = key.find('.');; end = key.find('.', end + 1)) {
+    const std::string path = key.substr(0, end);
+    const auto with = types.find(path);
+    if (with != types.end() && with->second != types[path.substr(0, path.rfind('.')) + ".*"]) {
+      return false;
+    }
+    if (end == key.npos) return true;
+  }
+}
+
 // Returns a hint for an unknown flag: a similar flag, or a key of the configuration with this name.
 std::string flag_hint(const CLI::App& command, std::string flag) {
   flag = flag.substr(0, flag.find('='));
@@ -36,9 +56,14 @@ std::string flag_hint(const CLI::App& command, std::string flag) {
     std::string name = flag.substr(is_long ? 2 : 1);
     std::replace(name.begin(), name.end(), '-', '_');
     Experiment experiment;
-    const std::string key = find_in_other_sections(name, all_keys(ObjectRef::of(experiment)));
-    if (!key.empty())
-      return fmt::format("; keys of the configuration are set with -s {}=VALUE", key);
+    const std::vector<IndexedKey> keys = all_keys(ObjectRef::of(experiment));
+    const std::string key = find_in_other_sections(name, keys);
+    if (!key.empty() && is_of_every_type(key, keys)) {
+      const bool section = std::ranges::any_of(
+          keys, [&](const IndexedKey& below) { return below.path.starts_with(key + "."); });
+      return fmt::format("; keys of the configuration are set with -s {}{}=VALUE", key,
+                         section ? ".KEY" : "");
+    }
   }
   return is_long ? did_you_mean(flag, known) : "";
 }
@@ -125,8 +150,12 @@ std::string usage_message(const CLI::App* app, const CLI::Error& error) {
 
 CLI::Option* add_text(CLI::App& command, const std::string& names, std::string& value,
                       const std::string& doc) {
-  const auto check = [](const std::string& text) {
-    return std::string(text.empty() ? "expected a value, not an empty text" : "");
+  const std::string flag = names.substr(names.find("--"));
+  const auto check = [flag](const std::string& text) -> std::string {
+    if (text.empty()) return "expected a value, not an empty text";
+    // `--name --overwrite` lacks a value. `--sort -KEY` and `-o -` have one.
+    const bool is_flag = text.starts_with("-") && text != "-" && flag != "--sort";
+    return is_flag ? fmt::format("expected {}=VALUE, not '{}'", flag, text) : "";
   };
   return command.add_option(names, value, doc)->take_last()->check(check);
 }

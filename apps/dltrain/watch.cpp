@@ -32,6 +32,7 @@ PageServer::Content made_at_times(PageServer::Content make) {
 ExitCode watch(const WatchArguments& arguments) {
   const fs::path folder = arguments.folder;
   if (!fs::is_directory(folder)) fail(ExitCode::storage, "{} is not a folder", folder.string());
+  refuse_sweep(folder);
   if (find_runs(folder) != std::vector{folder}) {
     fail(ExitCode::storage, "{} is not the folder of a run", folder.string());
   }

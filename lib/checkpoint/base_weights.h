@@ -11,7 +11,7 @@
 
 namespace dltrain {
 
-// Whether checkpoints of this model lack its base.
+// Returns whether checkpoints of this model lack its base.
 bool has_base_elsewhere(const ModelConfig& model);
 
 // Returns a hash of the weights in a file or folder: of all bytes of its safetensors files, or for

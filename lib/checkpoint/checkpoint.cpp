@@ -12,7 +12,6 @@
 #include "base/json.h"
 #include "base/owned_files.h"
 #include "base/run_lock.h"
-#include "base/version.h"
 #include "checkpoint/load_tensors.h"
 #include "checkpoint/weights.h"
 #include "tensor/safetensors_set.h"
@@ -52,9 +51,9 @@ bool is_optional(const TensorFile& file) {
 }
 
 bool has_any(const Executor& executor, const std::vector<Role>& roles) {
-  const auto tensors = executor.layout().tensors();
-  return std::any_of(tensors.begin(), tensors.end(),
-                     [&](const StateTensor& tensor) { return is_one_of(tensor.role, roles); });
+  return std::ranges::any_of(executor.layout().tensors(), [&](const StateTensor& tensor) {
+    return is_one_of(tensor.role, roles);
+  });
 }
 
 // The name of the file that each owner of such tensors writes.
@@ -71,10 +70,6 @@ std::map<int, std::string> part_names(const StateSnapshot& snapshot, const Tenso
                : fmt::format("{}-{:05}-of-{:05}{}", file.stem, ++number, names.size(), kSuffix);
   }
   return names;
-}
-
-SafetensorsMetadata metadata() {
-  return {{"format", "pt"}, {"dltrain", std::string(version())}};
 }
 
 // Throws Error(storage) if the list of checksums lacks a file, whose damage would not be noticed.
@@ -95,6 +90,46 @@ void check_files(const std::filesystem::path& checkpoint, const Checksums& liste
   }
 }
 
+// The formats of a parameter (precision.parameters).
+bool is_parameter_format(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::bf16;
+}
+
+// Finds the tensors of a file of a checkpoint; each must be there, and no other.
+std::vector<FoundTensor> find_tensors(const Executor& executor, const SafetensorsSet& files,
+                                      const TensorFile& file) {
+  const std::string of = fmt::format(
+      "{}/{}{} is of {}", files.name(), file.stem, kSuffix,
+      is_one_of(Role::moment, file.roles) ? "other optimizer settings" : "another model");
+  std::vector<FoundTensor> out;
+  for (const StateTensor& tensor : executor.layout().tensors()) {
+    if (!is_one_of(tensor.role, file.roles)) continue;
+    const StateInFiles there = in_files(executor, tensor);
+    const TensorSpec spec{there.shape, tensor.spec.dtype};
+    const SafetensorsSet::Tensor* found = files.find(there.name);
+    if (found == nullptr) fail(ExitCode::storage, "{}: it has no {}", of, there.name);
+    const TensorSpec& saved = found->entry->spec;
+    // A run may be resumed with parameters of another format.
+    const bool other_format = tensor.role == Role::parameter && there.info != nullptr &&
+                              saved.shape == spec.shape && is_parameter_format(saved.dtype) &&
+                              is_parameter_format(spec.dtype);
+    if (!(saved == spec) && !other_format) {
+      const bool other_shape = tensor.role == Role::parameter && !(saved.shape == spec.shape);
+      fail(ExitCode::storage, "{}: {} is {}, expected {}{}", of, there.name, to_string(saved),
+           to_string(spec),
+           other_shape ? "; the shapes of the data decide those of the model (other transforms, "
+                         "image sizes or lengths than in training?)"
+                       : "");
+    }
+    out.push_back({*found, tensor.name, there.info});
+  }
+  if (files.tensors().size() != out.size()) {
+    fail(ExitCode::storage, "{}: it has {} tensors, expected {}", of, files.tensors().size(),
+         out.size());
+  }
+  return out;
+}
+
 }  // namespace
 
 void CheckpointFolder::clean() {
@@ -109,8 +144,7 @@ std::vector<std::filesystem::path> CheckpointFolder::list() const {
       out.push_back(entry.path());
     }
   }
-  std::sort(out.begin(), out.end(),
-            [](const auto& a, const auto& b) { return checkpoint_step(a) < checkpoint_step(b); });
+  std::ranges::sort(out, {}, checkpoint_step);
   return out;
 }
 
@@ -129,7 +163,7 @@ Checksums CheckpointFolder::write_part(const StateSnapshot& snapshot, int64_t st
     const auto name = names.find(rank);
     if (name == names.end()) continue;
     FileWriter writer(temporary / name->second);
-    save_tensors(snapshot, writer, file.roles, metadata(), rank);
+    save_tensors(snapshot, writer, file.roles, rank);
     writer.sync();
     out[name->second] = writer.close();
   }
@@ -243,46 +277,6 @@ CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint, C
   check_files(checkpoint, listed, names);
   return state;
 }
-
-namespace {
-
-// The formats of a parameter (precision.parameters).
-bool is_parameter_format(DType dtype) {
-  return dtype == DType::f32 || dtype == DType::bf16;
-}
-
-// Finds the tensors of a file of a checkpoint; each must be there, and no other.
-std::vector<FoundTensor> find_tensors(const Executor& executor, const SafetensorsSet& files,
-                                      const TensorFile& file) {
-  const std::string of = fmt::format(
-      "{}/{}{} is of {}", files.name(), file.stem, kSuffix,
-      is_one_of(Role::moment, file.roles) ? "other optimizer settings" : "another model");
-  std::vector<FoundTensor> out;
-  for (const StateTensor& tensor : executor.layout().tensors()) {
-    if (!is_one_of(tensor.role, file.roles)) continue;
-    const StateInFiles there = in_files(executor, tensor);
-    const TensorSpec spec{there.shape, tensor.spec.dtype};
-    const SafetensorsSet::Tensor* found = files.find(there.name);
-    if (found == nullptr) fail(ExitCode::storage, "{}: it has no {}", of, there.name);
-    const TensorSpec& saved = found->entry->spec;
-    // A run may be resumed with parameters of another format.
-    const bool other_format = tensor.role == Role::parameter && there.info != nullptr &&
-                              saved.shape == spec.shape && is_parameter_format(saved.dtype) &&
-                              is_parameter_format(spec.dtype);
-    if (!(saved == spec) && !other_format) {
-      fail(ExitCode::storage, "{}: {} is {}, expected {}", of, there.name, to_string(saved),
-           to_string(spec));
-    }
-    out.push_back({*found, tensor.name, there.info});
-  }
-  if (files.tensors().size() != out.size()) {
-    fail(ExitCode::storage, "{}: it has {} tensors, expected {}", of, files.tensors().size(),
-         out.size());
-  }
-  return out;
-}
-
-}  // namespace
 
 void load_checkpoint(Executor& executor, const std::filesystem::path& checkpoint,
                      const CheckpointState& state) {

@@ -31,7 +31,7 @@
 
 namespace dltrain {
 
-// Which checkpoints stay.
+// The checkpoints that are not removed.
 struct Retention {
   int64_t newest = 0;      // so many of the newest; 0: all
   int64_t keep_every = 0;  // and every one whose step is a multiple of this; 0: none

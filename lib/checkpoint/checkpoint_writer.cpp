@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "base/error.h"
 #include "runtime/remote_error.h"
 
 namespace dltrain {

@@ -54,16 +54,14 @@ int64_t max_length(const IdentifiedModel& model) {
 }
 
 // Sets the ids of special tokens for generation.
-void name_special_tokens(const SpecialTokens* special, nlohmann::ordered_json& config) {
+void name_special_tokens(const SpecialTokens& special, nlohmann::ordered_json& config) {
   const auto put = [&](const char* key, const std::optional<int32_t>& id) {
     if (config.contains(key)) return;  // BERT's padding is part of the model
     config[key] = id ? nlohmann::ordered_json(*id) : nlohmann::ordered_json(nullptr);
   };
-  const SpecialTokens none;
-  if (special == nullptr) special = &none;
-  put("bos_token_id", special->begin_of_text);
-  put("eos_token_id", special->end_of_text);
-  put("pad_token_id", special->padding);
+  put("bos_token_id", special.begin_of_text);
+  put("eos_token_id", special.end_of_text);
+  put("pad_token_id", special.padding);
 }
 
 // Copies the special tokens of another folder's config.json.
@@ -122,7 +120,7 @@ bool add_tokenizer(const ResumeChoice& choice, const ModelConfig& model, const D
                    nlohmann::ordered_json& config) {
   const auto tokenizer = run_tokenizer(choice);
   if (!tokenizer) {
-    name_special_tokens(nullptr, config);
+    name_special_tokens({}, config);
     return false;
   }
   check_vocabulary(*tokenizer, model, run_of(choice.checkpoint));
@@ -132,7 +130,7 @@ bool add_tokenizer(const ResumeChoice& choice, const ModelConfig& model, const D
     copy_special_tokens(origin, config);
     out.files = copied_files(origin);
   } else {
-    name_special_tokens(&tokenizer->special(), config);
+    name_special_tokens(tokenizer->special(), config);
     out.files = huggingface_tokenizer(*tokenizer, max_length(identified));
   }
   if (data != nullptr && data->kind == "text_classification")
@@ -321,6 +319,9 @@ std::vector<OutputTensor> new_head(const std::vector<ParameterInfo>& parameters,
                        }});
     note +=
         fmt::format("{}{}", note.empty() ? "new, for the folder has no head: " : ", ", info.name);
+  }
+  if (!loaded.reshaped.empty()) {
+    fail(ExitCode::storage, "{}: {}", from.string(), loaded.reshaped.front());
   }
   if (!loaded.unexpected.empty()) {
     fail(ExitCode::storage, "{}: has a tensor that the model lacks: {}", from.string(),

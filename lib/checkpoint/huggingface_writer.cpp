@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <optional>
 
 #include "base/atomic_directory.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/owned_files.h"
 #include "tensor/float_tensors.h"
-#include "tensor/safetensors.h"
+#include "tensor/safetensors_set.h"
 
 namespace dltrain {
 namespace fs = std::filesystem;
@@ -128,9 +127,7 @@ std::string peft_name(const HuggingFaceFamily& family, const std::string& name) 
 bool is_model_folder(const fs::path& path) {
   std::error_code ignored;
   return fs::is_empty(path, ignored) || fs::exists(path / kAdapterConfig, ignored) ||
-         (fs::exists(path / "config.json", ignored) &&
-          (fs::exists(path / "model.safetensors", ignored) ||
-           fs::exists(path / "model.safetensors.index.json", ignored)));
+         (fs::exists(path / "config.json", ignored) && SafetensorsSet::holds(path));
 }
 
 }  // namespace
@@ -157,8 +154,7 @@ WrittenFolder write_huggingface_folder(const HuggingFaceFolder& folder,
   check_output_folder(folder);
   if (model.lacks_biases) add_zero_biases(tensors);
   if (model.family->images) add_batch_counters(tensors);
-  std::sort(tensors.begin(), tensors.end(),
-            [](const auto& a, const auto& b) { return a.name < b.name; });
+  std::ranges::sort(tensors, {}, &OutputTensor::name);
   tensors = unstacked(std::move(tensors), *model.family);
   for (OutputTensor& tensor : tensors) {
     tensor.name = folder.adapters ? peft_name(*model.family, tensor.name)

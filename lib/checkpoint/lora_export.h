@@ -1,7 +1,6 @@
 // The adapters of model.lora for other programs: a folder of peft, or merged into the weights.
 #pragma once
 
-#include <filesystem>
 #include <vector>
 
 #include "checkpoint/huggingface_writer.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/error.h"
+#include "base/version.h"
 #include "tensor/float_tensors.h"
 
 namespace dltrain {
@@ -49,8 +49,7 @@ void take_snapshot(Executor& executor, StateSnapshot& snapshot, bool live, int r
   }
   snapshot.resize(next);
   executor.collect_shards([&](const StateTensor& tensor, std::span<const std::byte> whole) {
-    const auto copy = std::find_if(snapshot.begin(), snapshot.end(),
-                                   [&](const TensorCopy& c) { return c.state == tensor.name; });
+    const auto copy = std::ranges::find(snapshot, tensor.name, &TensorCopy::state);
     if (copy->owner == rank) std::copy(whole.begin(), whole.end(), copy->bytes.begin());
   });
 }
@@ -64,14 +63,14 @@ size_t snapshot_bytes(const Executor& executor, int writers) {
 }
 
 void save_tensors(const StateSnapshot& snapshot, FileWriter& file, const std::vector<Role>& roles,
-                  const SafetensorsMetadata& metadata, int owner) {
+                  int owner) {
   std::vector<NamedTensor> names;
   for (const TensorCopy& copy : snapshot) {
     if (copy.owner != owner || !is_one_of(copy.role, roles)) continue;
     names.push_back(
         {copy.name, {copy.info ? copy.info->file.shape : copy.spec.shape, copy.spec.dtype}});
   }
-  SafetensorsWriter writer(file, names, metadata);
+  SafetensorsWriter writer(file, names, {{"format", "pt"}, {"dltrain", std::string(version())}});
   std::vector<std::byte> fresh;
   std::vector<float> wide, ordered;
   for (const TensorCopy& copy : snapshot) {

@@ -35,7 +35,7 @@ size_t snapshot_bytes(const Executor& executor, int writers = 1);
 // Writes the tensors of the given roles and owner under their state names, their axes in the order
 // of files.
 void save_tensors(const StateSnapshot& snapshot, FileWriter& file, const std::vector<Role>& roles,
-                  const SafetensorsMetadata& metadata, int owner = 0);
+                  int owner);
 
 // The name of a state tensor in files, and the order of its axes there.
 struct StateInFiles {

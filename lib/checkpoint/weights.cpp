@@ -10,7 +10,6 @@
 #include "config/suggest.h"
 #include "nn/huggingface/folder.h"
 #include "nn/lora.h"
-#include "tensor/float_tensors.h"
 
 namespace dltrain {
 namespace {
@@ -31,21 +30,6 @@ std::string renamed(const std::string& name, const TextPairs& rename) {
 std::string with_shape(const std::string& name, const Shape& shape) {
   return fmt::format("{} {}", name, to_string(shape));
 }
-
-}  // namespace
-
-void initialize_weights(StateStore& store, uint64_t seed) {
-  std::vector<float> values;  // one memory for all of them
-  for (const ParameterInfo& info : store.weights()) {
-    const StateTensor* tensor = store.layout().find(info.name);
-    if (tensor != nullptr && tensor->shard && !tensor->shard->is_here) continue;
-    values.resize(static_cast<size_t>(info.spec.shape.elements()));
-    initialize(info.initializer, seed, info.name, values);
-    write_values(store, info, info.name, values);
-  }
-}
-
-namespace {
 
 struct Found {
   SafetensorsSet::Tensor tensor;
@@ -82,6 +66,17 @@ int64_t parts_of(const ParameterInfo& info, const std::map<std::string, Found>& 
 
 }  // namespace
 
+void initialize_weights(StateStore& store, uint64_t seed) {
+  std::vector<float> values;  // one memory for all of them
+  for (const ParameterInfo& info : store.weights()) {
+    const StateTensor* tensor = store.layout().find(info.name);
+    if (tensor != nullptr && tensor->shard && !tensor->shard->is_here) continue;
+    values.resize(static_cast<size_t>(info.spec.shape.elements()));
+    initialize(info.initializer, seed, info.name, values);
+    write_values(store, info, info.name, values);
+  }
+}
+
 std::vector<FoundTensor> find_weights(const std::vector<ParameterInfo>& parameters,
                                       const SafetensorsSet& files, const TextPairs& rename,
                                       bool strict, LoadedWeights& report, bool keys) {
@@ -98,7 +93,10 @@ std::vector<FoundTensor> find_weights(const std::vector<ParameterInfo>& paramete
     const auto& [file, entry] = at->second.tensor;
     if (!(entry->spec.shape == shape)) {
       if (!strict) {
-        report.missing.push_back(with_shape(name, shape));
+        report.reshaped.push_back(fmt::format("{} has shape {} in the file and {} in the model",
+                                              name, to_string(entry->spec.shape),
+                                              to_string(shape)));
+        by_name.erase(at);
         return;
       }
       fail(ExitCode::storage, "{}: {} has shape {}, the model expects {}{}", file->path().string(),
@@ -147,6 +145,10 @@ std::vector<FoundTensor> find_weights(const std::vector<ParameterInfo>& paramete
   const bool any = std::any_of(out.begin(), out.end(), [](const FoundTensor& weight) {
     return weight.info->role == Role::parameter;
   });
+  if (!any && !report.reshaped.empty()) {
+    fail(ExitCode::storage, "{} fits no parameter of the model: {}", files.name(),
+         some_names(report.reshaped, 8));
+  }
   if (!any && !parameters.empty()) {
     fail(ExitCode::storage,
          "{}: none of its tensors is a parameter of the model: it has {}; the model has {}{}",
@@ -218,20 +220,24 @@ void load_verified(StateStore& store, std::vector<FoundTensor> tensors,
   finish_verifying(files);
 }
 
-// Throws Error(usage) if parameters that adapters freeze are not in the file.
-void check_frozen(const std::vector<ParameterInfo>& wanted, const LoadedWeights& report) {
+// Throws Error(usage) if parameters that adapters freeze are not in the file `from`.
+void check_frozen(const std::vector<ParameterInfo>& wanted, const std::vector<FoundTensor>& found,
+                  const std::filesystem::path& from) {
+  std::vector<std::string> missing;
   std::set<std::string> modules;
   for (const ParameterInfo& info : wanted) {
-    const bool missing =
-        std::ranges::count(report.missing, with_shape(info.name, info.file.shape)) > 0;
-    if (info.adaptation != Adaptation::frozen || !missing) continue;
+    if (info.adaptation != Adaptation::frozen || info.role != Role::parameter ||
+        std::ranges::find(found, &info, &FoundTensor::info) != found.end()) {
+      continue;
+    }
+    missing.push_back(with_shape(info.name, info.file.shape));
     modules.insert(info.name.substr(0, info.name.rfind('.')) + ".*");
   }
   if (modules.empty()) return;
   fail(ExitCode::usage,
        "{} lacks {}, and model.lora freezes parameters of the base, so they would stay random; "
        "train them too: model.lora.also_train: [\"{}\"]",
-       report.from.string(), some_names(report.missing, 8), fmt::join(modules, "\", \""));
+       from.string(), some_names(missing, 8), fmt::join(modules, "\", \""));
 }
 
 }  // namespace
@@ -246,7 +252,7 @@ LoadedWeights load_weights(StateStore& store, const std::filesystem::path& path,
     return info.adaptation == Adaptation::adapter && files.find(info.name) == nullptr;
   });
   const std::vector<FoundTensor> found = find_weights(wanted, files, rename, strict, report);
-  check_frozen(wanted, report);
+  check_frozen(wanted, found, report.from);
   load_verified(store, found, report.from, files, &report.not_finite);
   return report;
 }
@@ -272,18 +278,21 @@ void load_adapters(StateStore& store, const std::filesystem::path& path) {
 
 namespace {
 
-// Calls use(tensor, its bytes) for whole tensors that are `wanted`, and for all that are sharded,
-// collected over the ranks.
-template <typename Wanted, typename Use>
-void each_whole_tensor(Executor& executor, const Wanted& wanted, const Use& use) {
+// Calls use(tensor, its bytes, target) for each tensor for which target_of() finds a target; the
+// shards of a tensor are collected over the ranks.
+template <typename TargetOf, typename Use>
+void each_whole_tensor(Executor& executor, const TargetOf& target_of, const Use& use) {
   std::vector<std::byte> bytes;
   for (const StateTensor& tensor : executor.layout().tensors()) {
-    if (tensor.shard || !wanted(tensor)) continue;
+    const StateTensor* target = tensor.shard ? nullptr : target_of(tensor);
+    if (target == nullptr) continue;
     bytes.resize(tensor.spec.bytes());
     executor.read_state(tensor.name, bytes);
-    use(tensor, bytes);
+    use(tensor, bytes, *target);
   }
-  executor.collect_shards(use);
+  executor.collect_shards([&](const StateTensor& tensor, std::span<const std::byte> whole) {
+    if (const StateTensor* target = target_of(tensor)) use(tensor, whole, *target);
+  });
 }
 
 // As row_norms computes them (lib/ops/row_norms.cpp).
@@ -308,17 +317,15 @@ void start_magnitudes(Executor& executor) {
     return executor.layout().find(module + std::string(kLoraMagnitude));
   };
   each_whole_tensor(
-      executor, [&](const StateTensor& tensor) { return magnitude_of(tensor) != nullptr; },
-      [&](const StateTensor& tensor, std::span<const std::byte> whole) {
-        const StateTensor* magnitude = magnitude_of(tensor);
-        if (magnitude == nullptr) return;
+      executor, magnitude_of,
+      [&](const StateTensor& tensor, std::span<const std::byte> whole, const StateTensor& target) {
         const int64_t rows = tensor.spec.shape[0];
         if (tensor.spec.dtype == DType::f64) {
           const auto norms = norms_of_rows<double>(whole, rows);
-          executor.write_state(magnitude->name, std::as_bytes(std::span(norms)));
+          executor.write_state(target.name, std::as_bytes(std::span(norms)));
         } else {
           const auto norms = norms_of_rows<float>(whole, rows);
-          executor.write_state(magnitude->name, std::as_bytes(std::span(norms)));
+          executor.write_state(target.name, std::as_bytes(std::span(norms)));
         }
       });
 }
@@ -327,12 +334,9 @@ void start_averages(Executor& executor) {
   const auto average_of = [&](const StateTensor& tensor) {
     return executor.layout().find(tensor.name, Role::ema);
   };
-  each_whole_tensor(
-      executor, [&](const StateTensor& tensor) { return average_of(tensor) != nullptr; },
-      [&](const StateTensor& tensor, std::span<const std::byte> whole) {
-        const StateTensor* average = average_of(tensor);
-        if (average != nullptr) executor.write_state(average->name, whole);
-      });
+  each_whole_tensor(executor, average_of,
+                    [&](const StateTensor&, std::span<const std::byte> whole,
+                        const StateTensor& target) { executor.write_state(target.name, whole); });
 }
 
 std::deque<SafetensorsSet> trained_weights(const std::filesystem::path& checkpoint) {

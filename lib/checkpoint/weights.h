@@ -4,7 +4,6 @@
 
 #include <deque>
 #include <filesystem>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -20,8 +19,8 @@ struct LoadedWeights {
   int loaded = 0;
   std::filesystem::path from;  // the file, or the folder with model.safetensors
   // Name and shape of parameters that the file lacks (strict: false), and of tensors that the model
-  // lacks.
-  std::vector<std::string> missing, unexpected;
+  // lacks; sentences about parameters of another shape in the file.
+  std::vector<std::string> missing, unexpected, reshaped = {};
   std::vector<std::string> not_finite = {};  // parameters with a NaN or an infinity
 };
 

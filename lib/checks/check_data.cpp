@@ -109,8 +109,13 @@ CheckResult check_data(const CheckOptions& options, int64_t samples) {
   const bool is_text = data.fields().back().sample.dtype == DType::i32 && !has_one_label(data);
   if (!is_text) split = session.experiment->data.open();
   if (split.eval) {
-    std::string uneven = imbalanced_classes(*split.train, *split.eval);
-    if (!uneven.empty()) return pass_if(false, "{}: are the samples sorted by class?", uneven);
+    std::string uneven = imbalanced_classes(count_classes(*split.train), count_classes(*split.eval),
+                                            split.train->class_names());
+    if (!uneven.empty()) {
+      return pass_if(
+          false, "{}{}", uneven,
+          session.experiment->data.splits_randomly() ? "" : ": are the samples sorted by class?");
+    }
     const auto [sentence, many] = find_shared(*split.train, *split.eval);
     if (many) return pass_if(false, "{}", sentence);
     if (!sentence.empty()) shared = "; " + sentence + ", which may be chance";

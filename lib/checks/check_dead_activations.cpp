@@ -1,7 +1,6 @@
 // Units of ReLU layers that are zero for every sample (and place) of a batch learn nothing.
 #include <algorithm>
 
-#include "base/error.h"
 #include "checks/checks_support.h"
 
 namespace dltrain {
@@ -38,8 +37,7 @@ CheckResult check_dead_activations(const CheckOptions& options, int64_t samples)
   for (const StateTensor& tensor : executor.layout().tensors()) {
     if (!tensor.name.starts_with(kPrefix)) continue;
     const auto largest = read_numbers(executor, tensor.name);
-    const auto dead =
-        std::count_if(largest.begin(), largest.end(), [](double x) { return x <= 0; });
+    const auto dead = std::ranges::count_if(largest, [](double x) { return x <= 0; });
     const double share = static_cast<double>(dead) / static_cast<double>(largest.size());
     ++layers;
     if (share <= worst) continue;

@@ -1,5 +1,4 @@
 // Experts that no token of a batch chooses get no gradient and so may never learn.
-#include "base/error.h"
 #include "checks/checks_support.h"
 #include "config/suggest.h"
 

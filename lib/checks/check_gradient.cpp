@@ -8,7 +8,6 @@
 #include <cmath>
 #include <optional>
 
-#include "base/error.h"
 #include "checks/checks_support.h"
 #include "nn/lora.h"
 

@@ -11,7 +11,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "base/error.h"
 #include "checks/checks_support.h"
 #include "data/loader.h"
 #include "data/permutation.h"
@@ -51,10 +50,7 @@ struct Losses {
   std::vector<double> steps;              // of training
   std::vector<std::vector<double>> held;  // by mark, of each batch held back
 
-  const std::vector<double>& lowest() const {
-    return *std::min_element(held.begin(), held.end(),
-                             [](const auto& a, const auto& b) { return mean(a) < mean(b); });
-  }
+  const std::vector<double>& lowest() const { return *std::ranges::min_element(held, {}, mean); }
   bool falls() const { return clearly_lower(held.back(), held[held.size() - 2]); }
 };
 
@@ -94,7 +90,7 @@ class Training {
       executor().update();
       executor().collect();
       const int done = step + 1;
-      if (done == steps || std::count(std::begin(kMarks), std::end(kMarks), done) > 0) {
+      if (done == steps || std::ranges::count(kMarks, done) > 0) {
         out.held.push_back(measure());
       }
     }

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <map>
 
-#include "base/error.h"
 #include "checks/checks_support.h"
 
 namespace dltrain {

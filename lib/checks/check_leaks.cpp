@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/error.h"
 #include "checks/checks_support.h"
 #include "data/loader.h"
 
@@ -20,8 +19,7 @@ constexpr double kCorrelation = 0.999999;
 constexpr const char* kOutput = "check.output";
 
 void keep_output(GraphBuilder& builder, const StepGraph& graph) {
-  const bool low = builder.spec(graph.output).dtype == DType::bf16 ||
-                   builder.spec(graph.output).dtype == DType::f16;
+  const bool low = is_low_precision(builder.spec(graph.output).dtype);
   const ValueId kept =
       low ? builder.emit1("cast", {graph.output}, {{"dtype", std::string(dtype_name(DType::f32))}})
           : builder.emit1("identity", {graph.output});
@@ -29,8 +27,8 @@ void keep_output(GraphBuilder& builder, const StepGraph& graph) {
 }
 
 bool mixes_samples_by_design(const StepGraph& graph) {
-  return std::any_of(graph.graph.nodes.begin(), graph.graph.nodes.end(),
-                     [](const Node& node) { return node.op->mixes_samples; });
+  return std::ranges::any_of(graph.graph.nodes,
+                             [](const Node& node) { return node.op->mixes_samples; });
 }
 
 // Targets that differ from those of the batch everywhere.
@@ -195,7 +193,6 @@ CheckResult check_sample_independence(const CheckOptions& options, int64_t sampl
   }
   return pass_if(
       largest == 0,
-
       "the first sample's output changes by {:g} when the other {} samples become zero{}; expected "
       "0",
       largest, rows - 1,

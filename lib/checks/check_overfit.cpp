@@ -11,7 +11,6 @@
 #include <cstring>
 #include <optional>
 
-#include "base/error.h"
 #include "checks/checks_support.h"
 #include "checks/loss_bounds.h"
 

@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "checkpoint/checkpoint.h"
 #include "checks/checks_support.h"
 #include "run/trainer.h"

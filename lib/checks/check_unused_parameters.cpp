@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "base/error.h"
 #include "checks/checks_support.h"
 #include "config/suggest.h"
 
@@ -42,8 +41,7 @@ CheckResult check_unused_parameters(const CheckOptions& options, int64_t samples
   const std::vector<std::string>& unreached = graph.unused;
   const std::set<std::string> zero = always_zero(run->session);
   const auto parameters =
-      std::count_if(graph.parameters.begin(), graph.parameters.end(),
-                    [](const ParameterInfo& info) { return info.role == Role::parameter; });
+      std::ranges::count(graph.parameters, Role::parameter, &ParameterInfo::role);
   if (unreached.empty() && zero.empty()) {
     return pass_if(true, "each of the {} parameters has a gradient", parameters);
   }

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <map>
 
-#include "base/error.h"
 #include "checks/checks_support.h"
 
 namespace dltrain {

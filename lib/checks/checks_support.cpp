@@ -19,6 +19,21 @@ std::vector<std::string> one_batch_overrides(int64_t samples) {
   return out;
 }
 
+double mean_loss(Session& session, const OneBatch& batch) {
+  return read_numbers(*session.executor, "metric.loss")[0] * batch.inputs.inverse_valid;
+}
+
+// Prepares a check in f64; nullptr if that exceeds CheckOptions::most_exact_flops.
+std::unique_ptr<Prepared> prepare_f64(const CheckOptions& options, int64_t samples,
+                                      const CheckSetup& how) {
+  CheckSetup compiled = how;
+  compiled.start = false;
+  auto prepared = prepare(options, samples, DType::f64, compiled);
+  if (prepared->session.executor->report().flops_per_step > options.most_exact_flops) return {};
+  if (how.start) start_session(prepared->session);
+  return prepared;
+}
+
 }  // namespace
 
 std::vector<const std::byte*> OneBatch::addresses() const {
@@ -50,14 +65,6 @@ OneBatch first_batch(Session& session) {
   out.valid = static_cast<double>(batch.valid_targets);
   return out;
 }
-
-namespace {
-
-double mean_loss(Session& session, const OneBatch& batch) {
-  return read_numbers(*session.executor, "metric.loss")[0] * batch.inputs.inverse_valid;
-}
-
-}  // namespace
 
 double run_batch(Session& session, const OneBatch& batch) {
   session.executor->micro_step(batch.addresses(), batch.inputs, 0);
@@ -104,28 +111,16 @@ std::unique_ptr<Prepared> prepare(const CheckOptions& options, int64_t samples, 
 
 std::unique_ptr<Prepared> prepare_exact(const CheckOptions& options, int64_t& samples,
                                         const CheckSetup& how) {
-  CheckSetup compiled = how;
-  compiled.start = false;
-  for (;;) {
-    auto prepared = prepare(options, samples, DType::f64, compiled);
-    if (prepared->session.executor->report().flops_per_step <= options.most_exact_flops) {
-      start_session(prepared->session);
-      return prepared;
-    }
-    if (samples <= options.fewest_samples) return nullptr;
-    samples = options.fewest_samples;
-  }
+  auto prepared = prepare_f64(options, samples, how);
+  if (prepared || samples <= options.fewest_samples) return prepared;
+  samples = options.fewest_samples;
+  return prepare_f64(options, samples, how);
 }
 
 std::unique_ptr<Prepared> prepare_forward(const CheckOptions& options, int64_t samples,
                                           int64_t fewest, const CheckSetup& how) {
-  CheckSetup compiled = how;
-  compiled.start = false;
   for (const int64_t count : {samples, std::min(samples, fewest)}) {
-    auto prepared = prepare(options, count, DType::f64, compiled);
-    if (prepared->session.executor->report().flops_per_step > options.most_exact_flops) continue;
-    if (how.start) start_session(prepared->session);
-    return prepared;
+    if (auto prepared = prepare_f64(options, count, how)) return prepared;
   }
   return prepare(options, std::min(samples, fewest), DType::f32, how);
 }

@@ -207,11 +207,8 @@ class Binder : public Fields {
   bool is_about_error(const Diagnostic& diagnostic) const {
     return std::ranges::any_of(wrong_, [&](const std::string& name) {
       const ConfigNode* value = map_.find(name);
-      if (value && value->location.source == diagnostic.location.source &&
-          value->location.offset == diagnostic.location.offset) {
-        return true;
-      }
-      return mentions_name(diagnostic.message, name);
+      return (value && value->location.is_same_place(diagnostic.location)) ||
+             mentions_name(diagnostic.message, name);
     });
   }
 
@@ -238,7 +235,9 @@ class Binder : public Fields {
     }
     check_size(node, path, key, session_.diagnostics);
     for (size_t i = 0; i < node.items.size(); ++i) {
-      use(node.items[i], fmt::format("{}[{}]", path, i));
+      // An element that rewrite() has made keeps the name of the user's key.
+      const std::string& written = node.items[i].location.path;
+      use(node.items[i], written.empty() ? fmt::format("{}[{}]", path, i) : written);
     }
   }
 
@@ -480,11 +479,8 @@ void bind_object(ObjectRef object, const ConfigNode& written, const std::string&
 }  // namespace
 
 void bind(ObjectRef object, const ConfigNode& root, Diagnostics& diagnostics) {
+  if (root.is_null()) return bind(object, ConfigNode::make_map(root.location), diagnostics);
   if (!root.is_map()) {
-    if (root.is_null()) {
-      bind(object, ConfigNode::make_map(root.location), diagnostics);
-      return;
-    }
     diagnostics.add(root.location, "expected a map of sections, got {}", describe_found(root));
     return;
   }

@@ -12,8 +12,7 @@ void Diagnostics::add(const SourceLocation& written, std::string message) {
     return;
   }
   for (const Diagnostic& known : diagnostics_) {
-    const bool same_location = known.location.known() && known.location.source == location.source &&
-                               known.location.offset == location.offset;
+    const bool same_location = known.location.known() && known.location.is_same_place(location);
     if (same_location && (known.is_cause || known.message == message)) return;
     // An architecture may pass one value to many layers.
     if (same_location && !location.argument.empty()) return;
@@ -44,8 +43,7 @@ void Diagnostics::add_at_new_locations(const Diagnostics& other) {
   const size_t before = diagnostics_.size();
   for (const Diagnostic& found : other.diagnostics_) {
     const auto at_location = [&](const Diagnostic& known) {
-      return known.location.source == found.location.source &&
-             known.location.offset == found.location.offset;
+      return known.location.is_same_place(found.location);
     };
     const auto end = diagnostics_.begin() + static_cast<long>(before);
     if (std::none_of(diagnostics_.begin(), end, at_location)) diagnostics_.push_back(found);

@@ -15,11 +15,6 @@ std::string absolute_path(const std::string& path) {
   return path.empty() ? path : std::filesystem::absolute(path).lexically_normal().string();
 }
 
-Value with_absolute_paths(Value value) {
-  each_path(value, [](std::string& path) { path = absolute_path(path); });
-  return value;
-}
-
 std::string scalar_text(std::string_view text) {
   return quoted_when_needed(escape_references(text));
 }
@@ -65,7 +60,8 @@ class Dumper : public Fields {
 
  protected:
   void on_value(std::string_view name, const ValueSlot& slot, const Key& key) override {
-    const Value value = key.is_path ? with_absolute_paths(slot.get()) : slot.get();
+    Value value = slot.get();
+    if (key.is_path) each_path(value, [](std::string& path) { path = absolute_path(path); });
     // Common keys without a value are omitted, because every object of the family would have them.
     if (common_ && std::holds_alternative<std::monostate>(value)) return;
     line(name, value_text(value));

@@ -193,7 +193,8 @@ inline constexpr size_t kArraySize<std::array<T, N>> = N;
 // The key with the size of an array as its limits.
 template <typename M>
 Key sized(Key key) {
-  if constexpr (0 < kArraySize<M>) key.min_size = key.max_size = kArraySize<M>;
+  constexpr size_t kSize = kArraySize<MemberValue<M>>;
+  if constexpr (0 < kSize) key.min_size = key.max_size = kSize;
   return key;
 }
 

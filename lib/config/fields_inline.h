@@ -122,7 +122,6 @@ void Fields::section(std::string_view name, M& member, const Key& key) {
   if constexpr (std::same_as<M, MemberValue<M>>) {
     slot.present = [] { return true; };
     slot.open = [&member] { return ObjectRef::of(member); };
-    slot.close = [] {};
   } else {
     slot.optional = true;
     slot.present = [&member] { return member.has_value(); };

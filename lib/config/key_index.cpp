@@ -24,7 +24,7 @@ class KeyCollector : public Fields {
   void on_section(std::string_view name, const SectionSlot& slot, const Key& key) override {
     add(name, key);
     if (!deep_) return;
-    const bool present = !slot.optional || slot.present();
+    const bool present = slot.present();
     visit(slot.open(), join_path(path_, name), addressable_);
     if (!present) slot.close();
   }

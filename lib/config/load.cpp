@@ -116,7 +116,7 @@ class FileLoader {
       bases.push_back(*extends);
     }
     tree.erase("extends");
-    std::optional<ConfigNode> merged;
+    ConfigNode merged = ConfigNode::make_map({});
     for (const ConfigNode& base : bases) {
       if (!base.is_scalar() || base.text.empty()) {
         diagnostics_.add(base.location, "expected the path of a file for extends, got {}",
@@ -131,16 +131,10 @@ class FileLoader {
       auto loaded = diagnostics_.reported() == before
                         ? load(found.lexically_normal(), base.location)
                         : std::nullopt;
-      if (!loaded) continue;
-      if (merged) {
-        merge_into(*merged, *std::move(loaded));
-      } else {
-        merged = std::move(loaded);
-      }
+      if (loaded) merge_into(merged, *std::move(loaded));
     }
     if (diagnostics_.reported() != before) return {};
-    if (!merged) return tree;
-    merge_into(*merged, std::move(tree));
+    merge_into(merged, std::move(tree));
     return merged;
   }
 
@@ -157,20 +151,13 @@ std::optional<ConfigNode> load_files(std::span<const fs::path> files,
                                      Diagnostics& diagnostics) {
   FileLoader loader(environment, diagnostics);
   std::optional<ConfigNode> merged = ConfigNode::make_map({});
-  bool first = true;
   for (const fs::path& path : files) {
     auto tree = loader.load(path, {});
     if (!tree) {
       merged.reset();
-      continue;
-    }
-    if (!merged) continue;  // after an unreadable file only errors are collected
-    if (first) {
-      merged = std::move(tree);
-    } else {
+    } else if (merged) {  // after an unreadable file only errors are collected
       merge_into(*merged, *std::move(tree));
     }
-    first = false;
   }
   return merged;
 }

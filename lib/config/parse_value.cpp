@@ -34,7 +34,8 @@ class ValueParser {
       : path_(path), slot_(slot), key_(key), diagnostics_(diagnostics) {}
 
   std::optional<Value> parse(const ConfigNode& node) const {
-    if (!is_collection(node) && classify(node) == ScalarType::null && may_be_null(slot_, key_)) {
+    const bool collection = node.is_list() || node.is_map();
+    if (!collection && classify(node) == ScalarType::null && may_be_null(slot_, key_)) {
       return slot_.optional ? Value() : slot_.get();
     }
     if (slot_.allow_auto && node.is_scalar() && node.text == "auto") return Value(Auto{});
@@ -62,8 +63,6 @@ class ValueParser {
   }
 
  private:
-  static bool is_collection(const ConfigNode& node) { return node.is_list() || node.is_map(); }
-
   template <typename T>
   static std::optional<Value> wrap(std::optional<T> value) {
     if (!value) return {};
@@ -262,9 +261,8 @@ std::optional<Value> parse_value(const ConfigNode& node, const std::string& path
 void check_size(const ConfigNode& node, const std::string& path, const Key& key,
                 Diagnostics& diagnostics) {
   const size_t size = node.items.size();
-  const std::string range = describe_size(key);
   if ((key.min_size && size < *key.min_size) || (key.max_size && size > *key.max_size)) {
-    diagnostics.add(node.location, "{} must have {}, got {}", path, range, size);
+    diagnostics.add(node.location, "{} must have {}, got {}", path, describe_size(key), size);
   }
 }
 

@@ -18,10 +18,6 @@ bool covers(const ConfigNode& over, const ConfigNode& below) {
   return true;
 }
 
-bool is_override(const SourceLocation& location) {
-  return location.source && location.source->is_override;
-}
-
 }  // namespace
 
 ConfigNode check_common_keys(const PartsSlot& parts, const ConfigNode& map,
@@ -30,7 +26,7 @@ ConfigNode check_common_keys(const PartsSlot& parts, const ConfigNode& map,
   ConfigNode replacing = ConfigNode::make_map(common.location);
   for (size_t i = 0; i < common.keys.size(); ++i) {
     const ConfigNode::Key& key = common.keys[i];
-    const bool override = is_override(key.location);
+    const bool override = key.location.is_override();
     std::string instead, old;
     bool hidden = true, same_text = true, replaces = override && key.text != "type";
     for (size_t p = 0; hidden && p < parts.parts.size(); ++p) {
@@ -42,7 +38,7 @@ ConfigNode check_common_keys(const PartsSlot& parts, const ConfigNode& map,
       hidden = value && covers(*value, common.items[i]);
       if (!hidden) break;
       same_text = same_text && value->location.source == key.location.source;
-      replaces = replaces && !is_override(value->location) &&
+      replaces = replaces && !value->location.is_override() &&
                  (instead.empty() || flow_text(*value) == old);
       old = flow_text(*value);
       instead += (instead.empty() ? "" : ", ") + join_path(join_path(path, part), key.text);

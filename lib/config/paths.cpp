@@ -27,7 +27,7 @@ bool path_exists(const fs::path& path) {
 
 // Returns the folder against which a relative path is resolved first; empty: the current folder.
 fs::path folder_of(const SourceLocation& location) {
-  if (!location.known() || location.source->is_override) return {};
+  if (!location.known() || location.is_override()) return {};
   return fs::path(location.source->name).parent_path();
 }
 
@@ -48,7 +48,7 @@ class MissingPaths final : public Fields {
     each_path(value, [&](const std::string& path) { check(name, path); });
   }
   void on_section(std::string_view, const SectionSlot& slot, const Key&) override {
-    if (!slot.optional || slot.present()) visit(slot.open());
+    if (slot.present()) visit(slot.open());
   }
   void on_sections(std::string_view, const SectionsSlot& slot, const Key&) override {
     for (size_t i = 0; i < slot.size(); ++i) visit(slot.at(i));

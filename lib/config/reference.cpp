@@ -1,7 +1,6 @@
 #include "config/reference.h"
 
 #include <algorithm>
-#include <deque>
 #include <map>
 #include <set>
 
@@ -137,8 +136,8 @@ class ReferenceWriter : public Fields {
         key);
   }
   void on_section(std::string_view name, const SectionSlot& slot, const Key& key) override {
-    const bool absent = slot.optional && !slot.present();
-    row(name, "section", key.required ? "required" : (absent ? "none" : "its defaults"), "", key);
+    const char* initial = slot.present() ? "its defaults" : "none";
+    row(name, "section", key.required ? "required" : initial, "", key);
     add_section(join_path(path_, name), key.doc, slot.open());
   }
   void on_sections(std::string_view name, const SectionsSlot& slot, const Key& key) override {
@@ -263,7 +262,7 @@ class ReferenceWriter : public Fields {
   std::string path_;
   std::vector<std::pair<std::string, std::string>> sections_;
   std::set<const void*> active_;
-  std::deque<KindTableRef> families_;
+  std::vector<KindTableRef> families_;
   std::set<const void*> known_families_;
 };
 

@@ -151,9 +151,8 @@ std::string scalar_hint(const ConfigNode& node, ScalarType wanted) {
                        text[0] == '-' ? "-" : "", digits.substr(zeros));
   }
   if (text.find('_') != std::string::npos || text.find(',') != std::string::npos) {
-    std::string joined;
-    std::copy_if(text.begin(), text.end(), std::back_inserter(joined),
-                 [](char c) { return c != '_' && c != ','; });
+    std::string joined = text;
+    std::erase_if(joined, [](char c) { return c == '_' || c == ','; });
     if (classify_plain(joined) == ScalarType::integer) return fmt::format("; write {}", joined);
   }
   if (wanted == ScalarType::integer) {
@@ -189,12 +188,10 @@ std::string quoted_when_needed(std::string_view text) {
   const bool safe = !text.empty() && plain_start(text[0]) &&
                     std::all_of(text.begin(), text.end(), plain_character);
   // Words that some YAML readers do not read as text are quoted too.
-  static constexpr std::string_view kTraps[] = {"y",   "n",    "yes",  "no",   "on",
-                                                "off", "null", "true", "false"};
-  const std::string lower = lower_ascii(text);
-  const bool trap = std::find(std::begin(kTraps), std::end(kTraps), lower) != std::end(kTraps) ||
-                    (safe && (is_digit(text[0]) || (text[0] == '.' && text.size() > 1 &&
-                                                    text[1] != '/' && text[1] != '.')));
+  const bool trap =
+      one_of(lower_ascii(text), {"y", "n", "yes", "no", "on", "off", "null", "true", "false"}) ||
+      (safe && (is_digit(text[0]) ||
+                (text[0] == '.' && text.size() > 1 && text[1] != '/' && text[1] != '.')));
   if (safe && !trap && text != "..." && classify_plain(text) == ScalarType::text) {
     return std::string(text);
   }

@@ -1,5 +1,6 @@
 #include "config/schema.h"
 
+#include <map>
 #include <set>
 
 #include <fmt/format.h>
@@ -190,7 +191,9 @@ class SchemaWriter : public Fields {
 
   // A section that contains itself becomes a definition; all others are written in place.
   Json section_schema(ObjectRef object) {
-    const std::string name = fmt::format("section{}", section_number(object.type()));
+    const size_t next = section_numbers_.size();
+    const size_t number = section_numbers_.try_emplace(object.type(), next).first->second;
+    const std::string name = fmt::format("section{}", number);
     const Json reference = {{"$ref", "#/$defs/" + name}};
     if (!active_.insert(object.type()).second) {
       recursive_.insert(object.type());
@@ -205,14 +208,6 @@ class SchemaWriter : public Fields {
     if (!recursive_.contains(object.type())) return schema;
     definitions_[name] = std::move(schema);
     return reference;
-  }
-
-  size_t section_number(const void* type) {
-    for (size_t i = 0; i < section_types_.size(); ++i) {
-      if (section_types_[i] == type) return i;
-    }
-    section_types_.push_back(type);
-    return section_types_.size() - 1;
   }
 
   // Returns the schema of one kind; `type` may be omitted for a default kind.
@@ -278,7 +273,7 @@ class SchemaWriter : public Fields {
   Json definitions_ = Json::object();
   std::set<const void*> families_;
   std::set<const void*> active_, recursive_;
-  std::vector<const void*> section_types_;
+  std::map<const void*, size_t> section_numbers_;
 };
 
 }  // namespace

@@ -143,7 +143,7 @@ struct SectionSlot {
   bool optional = false;
   std::function<bool()> present = {};
   std::function<ObjectRef()> open = {};  // makes it present
-  std::function<void()> close = {};      // makes it absent; of an optional one only
+  std::function<void()> close = {};      // makes it absent; only an optional one has it
 };
 
 // A list of sub-structs.

@@ -35,6 +35,10 @@ struct SourceLocation {
   // The place that a user can edit: for a built-in architecture, the place of its use.
   const SourceLocation& editable() const;
   bool known() const { return source != nullptr; }
+  bool is_override() const { return source && source->is_override; }
+  bool is_same_place(const SourceLocation& other) const {
+    return source == other.source && offset == other.offset;
+  }
   // 1-based; columns count characters (code points), as editors do. 0 if the place is unknown.
   int line() const;
   int column() const;

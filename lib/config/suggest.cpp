@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/utf8.h"
 #include "config/scalar.h"
@@ -73,12 +73,7 @@ bool mentions_name(std::string_view text, std::string_view name) {
 }
 
 std::string join_names(std::span<const std::string> names) {
-  std::string out;
-  for (const std::string& name : names) {
-    if (!out.empty()) out += ", ";
-    out += name;
-  }
-  return out;
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 std::string some_names(std::span<const std::string> names, size_t most) {

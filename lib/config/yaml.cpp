@@ -337,8 +337,11 @@ std::optional<ConfigNode> read_yaml(std::shared_ptr<const Source> source, size_t
       const size_t at = positions.offset(error.mark);  // of ${NAME} within {} or []: the brace
       const bool expands = at > begin && source->text.compare(at - 1, 2, "${") == 0;
       const bool block = error.msg == "illegal map value" || error.msg == "end of map not found";
+      const bool flow = error.msg.ends_with("flow not found");
       diagnostics.add(positions.location(error.mark), "not valid YAML: {}{}", error.msg,
                       expands ? "; ${NAME} needs quotes here"
+                      : flow  ? " (a bracket is missing, or a key or text with brackets needs "
+                                "quotes: \"model.layers[0].rate\")"
                       : block ? " (here and in the line above, check the indentation and the "
                                 "blanks after '-' and ':')"
                               : "");

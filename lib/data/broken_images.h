@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "config/fields.h"
 #include "data/image_source.h"
 
@@ -19,6 +20,12 @@ std::vector<std::pair<int64_t, std::string>> find_broken(const ImageSource& sour
 // valid. Throws Error(data) at `location` if all are broken.
 std::shared_ptr<const ImageSource> without_broken(std::shared_ptr<const ImageSource> source,
                                                   const std::string& location, int threads);
+
+// Returns the error of an image that cannot be decoded, with its place and the remedy.
+inline Error undecodable(const Error& error, std::string location) {
+  return {ExitCode::data, fmt::format("{} (data.on_error: skip leaves it out)", error.what()),
+          std::move(location)};
+}
 
 // The key `on_error`, for kinds of images that may be broken.
 inline void describe_on_error(Fields& f, bool& skip_broken) {

@@ -30,7 +30,7 @@ std::vector<ChatTurn> chat_turns(const nlohmann::json& value, const std::string&
                                  const std::string& location);
 
 enum class ChatFormatName : uint8_t { chatml, llama3, zephyr, plain };
-// Names that are not in the list are an internal error.
+// Throws Error(internal) for a name that is not in the list.
 ChatFormatName chat_format_named(std::string_view name);
 std::vector<std::string_view> chat_format_names();
 

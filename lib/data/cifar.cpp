@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "config/suggest.h"
 #include "data/config.h"
 #include "data/image_config.h"
 #include "data/line_reader.h"
@@ -70,9 +71,7 @@ Files read_archive(const Layout& layout, TarReader archive, const std::string& p
   while (const auto entry = archive.next()) {
     const std::string name = std::filesystem::path(entry->name).filename().string();
     const bool names = name == layout.names;
-    if (!names && std::find(layout.files.begin(), layout.files.end(), name) == layout.files.end()) {
-      continue;
-    }
+    if (!names && !contains(layout.files, name)) continue;
     if (entry->size > (names ? kMaxNames : kCifarMaxFile)) {
       throw Error(ExitCode::data, fmt::format("{} has {} bytes", entry->name, entry->size), path);
     }

@@ -66,10 +66,6 @@ class Relabelled final : public DatasetWrapper {
   std::vector<int32_t> label_of_;  // by label of the data; empty: labels are unchanged
 };
 
-bool has_countable_labels(const Dataset& data) {
-  return has_one_label(data) && data.has_targets() && data.label_bound() <= kMaxClasses;
-}
-
 // Returns the classes of `counts` that do not occur in `others` although a random split of that
 // size would very likely have them.
 std::vector<std::string> absent(const std::vector<int64_t>& counts,
@@ -175,8 +171,7 @@ DataSplit split_off_eval_by_class(std::shared_ptr<const Dataset> whole, double e
   const auto share = [&](int64_t n) {
     return static_cast<int64_t>(std::llround(eval_fraction * static_cast<double>(n)));
   };
-  std::vector<int64_t> left;  // of each class, in training
-  if (has_countable_labels(*whole)) left = count_labels(*whole);
+  std::vector<int64_t> left = count_classes(*whole);  // of each class, in training
   const auto classes = std::count_if(left.begin(), left.end(), [](int64_t n) { return n > 0; });
   const bool by_class = classes > 0 && (!seed || classes <= share(size));
   if (!by_class) left = {size};
@@ -203,31 +198,34 @@ DataSplit split_off_eval_by_class(std::shared_ptr<const Dataset> whole, double e
   return {select(whole, std::move(train)), select(whole, std::move(eval))};
 }
 
-std::string imbalanced_classes(const Dataset& train, const Dataset& eval) {
-  if (!has_countable_labels(train) || !has_countable_labels(eval)) return {};
-  const auto of_train = count_labels(train), of_eval = count_labels(eval);
-  const auto& names = train.class_names();
-  if (const auto missing = absent(of_train, of_eval, names); !missing.empty()) {
+std::vector<int64_t> count_classes(const Dataset& data) {
+  const bool countable =
+      has_one_label(data) && data.has_targets() && data.label_bound() <= kMaxClasses;
+  return countable ? count_labels(data) : std::vector<int64_t>();
+}
+
+std::string imbalanced_classes(const std::vector<int64_t>& train, const std::vector<int64_t>& eval,
+                               const std::vector<std::string>& names) {
+  if (train.empty() || eval.empty()) return {};
+  if (const auto missing = absent(train, eval, names); !missing.empty()) {
     return "the eval split has no samples of the classes " + some_names(missing);
   }
-  if (const auto missing = absent(of_eval, of_train, names); !missing.empty()) {
+  if (const auto missing = absent(eval, train, names); !missing.empty()) {
     return "the training split has no samples of the classes " + some_names(missing) +
            ", which the eval split has";
   }
   return {};
 }
 
-std::string unused_labels(const Dataset& data) {
-  if (!has_countable_labels(data) || !data.class_names().empty()) return {};
-  const std::vector<int64_t> counts = count_labels(data);
+std::string unused_labels(const std::vector<int64_t>& train) {
   std::vector<std::string> unused;
-  for (size_t i = 0; i < counts.size(); ++i) {
-    if (counts[i] == 0) unused.push_back(std::to_string(i));
+  for (size_t i = 0; i < train.size(); ++i) {
+    if (train[i] == 0) unused.push_back(std::to_string(i));
   }
   if (unused.empty()) return {};
   return fmt::format(
       "no training sample has the label{} {}; labels are 0 to {}, one for each output",
-      unused.size() == 1 ? "" : "s", some_names(unused), counts.size() - 1);
+      unused.size() == 1 ? "" : "s", some_names(unused), train.size() - 1);
 }
 
 std::shared_ptr<const Dataset> labels_as_targets(std::shared_ptr<const Dataset> whole) {

@@ -29,15 +29,20 @@ bool has_one_label(const Dataset& data);
 DataSplit split_off_eval_by_class(std::shared_ptr<const Dataset> whole, double eval_fraction,
                                   std::optional<uint64_t> seed = {});
 
-// Describes in one sentence the classes that one split has and the other lacks, if the probability
-// of this is below 1 % for a random split; otherwise returns an empty string. Reads every target.
-// Ignores data without one label per sample.
-std::string imbalanced_classes(const Dataset& train, const Dataset& eval);
+// Returns the number of samples of each class: count_labels() of data with one label per sample,
+// otherwise nothing. Reads every target.
+std::vector<int64_t> count_classes(const Dataset& data);
 
-// Describes in one sentence the labels below label_bound() that no sample has, as when labels count
-// from 1; otherwise returns an empty string. Reads every target. Ignores data whose classes have
-// names, and data without one label per sample.
-std::string unused_labels(const Dataset& data);
+// Describes in one sentence the classes that one split has and the other lacks, if the probability
+// of this is below 1 % for a random split; otherwise returns an empty string. The arguments are
+// count_classes() of the splits and the names of the classes.
+std::string imbalanced_classes(const std::vector<int64_t>& train, const std::vector<int64_t>& eval,
+                               const std::vector<std::string>& names);
+
+// Describes in one sentence the labels that no training sample has, as when labels count from 1;
+// otherwise returns an empty string. The argument is count_classes() of data whose classes have no
+// names.
+std::string unused_labels(const std::vector<int64_t>& train);
 
 // Replaces the ignored label of a loss (ignore_index) by kIgnoredLabel. Reads all targets once,
 // unless they are ids of a known vocabulary.

@@ -1,7 +1,5 @@
 #include "data/config.h"
 
-#include <algorithm>
-
 #include "base/cpus.h"
 #include "base/error.h"
 #include "config/paths.h"
@@ -22,8 +20,14 @@ void check_same_fields(const Dataset& train, const Dataset& eval) {
     }
     return text;
   };
-  fail(ExitCode::data, "the samples of the splits differ: data.train has {}; data.eval has {}",
-       list(train.fields()), list(eval.fields()));
+  const auto is_image = [](const Dataset& data) {
+    return data.fields()[0].sample.shape.rank() == 3;
+  };
+  fail(ExitCode::data, "the samples of the splits differ: data.train has {}; data.eval has {}{}",
+       list(train.fields()), list(eval.fields()),
+       is_image(train) && is_image(eval)
+           ? "; the `transforms` of both must end in one size (resize, random_crop, center_crop)"
+           : "");
 }
 
 // An id must have one meaning in both splits.

@@ -144,6 +144,9 @@ struct DataConfig : ConfigObject {
   // Throws ConfigError (exit code data) if a file of the split does not exist.
   static void refuse_missing(const DatasetConfig& split);
 
+  // Returns whether eval_fraction holds out random samples.
+  bool splits_randomly() const { return eval_fraction && resolved_split() == EvalSplit::random; }
+
   // Returns the number of threads that load samples on one of the ranks of a node.
   int workers_for(const Dataset& dataset, int ranks_of_node) const;
 

@@ -154,9 +154,8 @@ class CsvLoader {
     for (size_t c = 0; c < columns.size(); ++c) by_name.emplace(columns[c].name, c);
     for (size_t i = 0; i < names_.size(); ++i) {
       const auto at = by_name.find(names_[i]);
-      const auto& ignored = options_.ignore;
       const bool passed = options_.columns || names_[i].starts_with("Unnamed: ") ||
-                          std::find(ignored.begin(), ignored.end(), names_[i]) != ignored.end();
+                          contains(options_.ignore, names_[i]);
       if (at != by_name.end()) {
         int& cell = cell_of_[at->second];
         if (cell >= 0 && columns[at->second].kind != Kind::ignored)

@@ -90,8 +90,8 @@ class ColumnFitter {
 
   CsvProposal propose() {
     look();
-    if (target_ < 0) fail(ExitCode::usage, "a table without a target has no value to predict");
-    const auto target = static_cast<size_t>(target_);
+    if (!target_) fail(ExitCode::usage, "a table without a target has no value to predict");
+    const size_t target = *target_;
     const ColumnScan& s = scans_[target];
     CsvProposal out{.target = names_[target].empty() ? std::to_string(target) : names_[target],
                     .ignore = {},
@@ -152,16 +152,15 @@ class ColumnFitter {
       read();
     }
     for (size_t i = 0; i < names_.size(); ++i) decide(i);
-    if (target_ < 0) return;
-    const ColumnScan& target = scans_[static_cast<size_t>(target_)];
+    if (!target_) return;
+    const ColumnScan& target = scans_[*target_];
     if (!options_.regression) {
       find_classes(target);
     } else if (!target.is_numbers() && 2 * target.marked < target.texts) {
-      add_diagnostic(
-          static_cast<size_t>(target_),
-          fmt::format("the target {} has texts ('{}'), but this loss needs numbers: to "
-                      "predict classes use a loss such as cross_entropy",
-                      shown_column(names_, static_cast<size_t>(target_)), target.example));
+      add_diagnostic(*target_,
+                     fmt::format("the target {} has texts ('{}'), but this loss needs numbers: to "
+                                 "predict classes use a loss such as cross_entropy",
+                                 shown_column(names_, *target_), target.example));
     }
   }
 
@@ -188,7 +187,7 @@ class ColumnFitter {
     scans_.assign(names_.size(), {});
     if (counted_.empty()) {
       counted_ = categories_;
-      if (target_ >= 0) counted_[static_cast<size_t>(target_)] = true;
+      if (target_) counted_[*target_] = true;
     }
     schema_.embedded = options_.embedded;
   }
@@ -197,15 +196,15 @@ class ColumnFitter {
     return find_column(names_, name, dialect_.header, location_);
   }
 
-  int find_target() const {
-    if (options_.target == "none") return -1;
+  std::optional<size_t> find_target() const {
+    if (options_.target == "none") return {};
     if (options_.target == "last") {
       // A separator at the end of each line creates a column without a name.
       size_t last = names_.size() - 1;
       while (last > 0 && names_[last].starts_with("Unnamed: ")) --last;
-      return static_cast<int>(last);
+      return last;
     }
-    return options_.target == "first" ? 0 : static_cast<int>(find(options_.target));
+    return options_.target == "first" ? 0 : find(options_.target);
   }
 
   std::vector<bool> mark(const std::vector<std::string>& columns) const {
@@ -269,7 +268,7 @@ class ColumnFitter {
 
   Kind kind_of(size_t i) {
     const ColumnScan& s = scans_[i];
-    if (static_cast<int>(i) == target_) return Kind::target;
+    if (i == target_) return Kind::target;
     if (ignored_[i] || (options_.columns && !kept_[i])) return Kind::ignored;
     if (categories_[i]) return Kind::category;
     if (rows_ > 0 && s.filled() == 0 && !kept_[i]) return leave_out(i, "is empty");
@@ -332,14 +331,13 @@ class ColumnFitter {
 
   // Numbers that count from 0 without many gaps are labels themselves.
   void find_classes(const ColumnScan& s) {
-    const std::string name = shown_column(names_, static_cast<size_t>(target_));
+    const std::string name = shown_column(names_, *target_);
     if (s.is_numbers() && s.fractions > kFewFractions && 2 * s.fractions > s.numbers) {
       add_diagnostic(
-          static_cast<size_t>(target_),
-          fmt::format("the target {} has numbers that are no integers ({} of {}), and so "
-                      "no labels: to predict a number use a loss such as mse, or set "
-                      "`task: regression`",
-                      name, s.fractions, s.numbers));
+          *target_, fmt::format("the target {} has numbers that are no integers ({} of {}), and so "
+                                "no labels: to predict a number use a loss such as mse, or set "
+                                "`task: regression`",
+                                name, s.fractions, s.numbers));
     }
     if (s.is_numbers() && (options_.classes || s.fractions > 0)) return;
     const auto different = static_cast<double>(s.values.size());
@@ -350,7 +348,7 @@ class ColumnFitter {
     if (s.values.size() > kMaxClassNames &&
         rows_for_each * s.values.size() > static_cast<size_t>(s.filled())) {
       add_diagnostic(
-          static_cast<size_t>(target_),
+          *target_,
           s.is_numbers()
               ? fmt::format("the target {} has {} different numbers ({} to {}) in {} rows: to "
                             "predict a number use a loss such as mse; if they are labels, set "
@@ -372,9 +370,8 @@ class ColumnFitter {
       }
     }
     if (options_.classes && static_cast<int64_t>(schema_.class_names.size()) > *options_.classes) {
-      add_diagnostic(static_cast<size_t>(target_),
-                     fmt::format("the target {} has {} classes, but `classes` is {}", name,
-                                 schema_.class_names.size(), *options_.classes));
+      add_diagnostic(*target_, fmt::format("the target {} has {} classes, but `classes` is {}",
+                                           name, schema_.class_names.size(), *options_.classes));
     }
   }
 
@@ -397,7 +394,7 @@ class ColumnFitter {
   CsvReader reader_;
   std::string location_;
   std::vector<std::string> names_;
-  int target_ = -1;   // -1: none
+  std::optional<size_t> target_;
   int64_t rows_ = 0;  // scanned
   std::vector<bool> kept_, ignored_, categories_;
   std::vector<bool> counted_;  // columns whose numbers are values, too

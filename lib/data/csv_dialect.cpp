@@ -37,11 +37,11 @@ size_t common_width(const Records& records) {
   return std::all_of(records.begin(), records.end(), same) ? records[0].size() : 1;
 }
 
-char find_delimiter(const LineSource& open, int64_t skipped) {
+char find_delimiter(const LineSource& open) {
   char widest = ',';
   size_t width = 1;
   for (const char delimiter : kDelimiters) {
-    const Records records = first_records(open, delimiter, skipped);
+    const Records records = first_records(open, delimiter, 0);
     if (records.empty()) continue;
     if (records.size() > 1 && common_width(records) > 1) return delimiter;
     if (records[0].size() > width) {
@@ -50,7 +50,7 @@ char find_delimiter(const LineSource& open, int64_t skipped) {
     }
   }
   if (width > 1) return widest;
-  const Records blanks = first_records(open, ' ', skipped);
+  const Records blanks = first_records(open, ' ', 0);
   return !blanks.empty() && common_width(blanks) > 1 ? ' ' : ',';
 }
 
@@ -190,7 +190,7 @@ CsvDialect find_dialect(const LineSource& open, const CsvHints& hints) {
   if (hints.delimiter) {
     out.delimiter = hints.delimiter->front();
   } else if (out.skipped == 0) {
-    out.delimiter = find_delimiter(open, out.skipped);
+    out.delimiter = find_delimiter(open);
   }
   const Records records = first_records(open, out.delimiter, out.skipped);
   out.decimal_comma =

@@ -72,9 +72,10 @@ class FittedDataset final : public DatasetWrapper {
       const int64_t channels = spec.sample.shape.rank() == 0 ? 1 : spec.sample.shape[-1];
       if (static_cast<int64_t>(elements.size()) == channels) continue;
       fail(ExitCode::data,
-           "the model was trained with statistics of {} channels of the input {}, but this data "
-           "has {}",
-           elements.size(), spec.name, to_string(spec.sample));
+           "the model was trained with statistics of {} channels of {}, but this data has {}",
+           elements.size(),
+           spec.name == kInputField ? "the input" : fmt::format("the input {}", spec.name),
+           to_string(spec.sample));
     }
   }
 

@@ -1,10 +1,10 @@
 #include "data/image_dataset.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "base/error.h"
+#include "data/broken_images.h"
 
 namespace dltrain {
 namespace {
@@ -69,7 +69,7 @@ class ImageDataset final : public Dataset {
         read_image(samples[i], first != nullptr, visit, images);
       } catch (const Error& error) {
         if (error.code() != ExitCode::data || !error.location().empty()) throw;
-        throw Error(ExitCode::data, error.what(), location_of(samples[i]));
+        throw undecodable(error, location_of(samples[i]));
       }
     }
   }

@@ -174,7 +174,11 @@ void read_jsonl(LineReader& lines, const Tokenizer& tokenizer, const JsonlOption
         record.name = name_of_token(tokenizer, found->id);
       }
       try {
-        encoder.encode(texts[i], record.texts[i]);
+        if (i == 1 && options.continues) {
+          record.texts[1] = tokenizer.encode_after(encoder, texts[0], record.texts[0], texts[1]);
+        } else {
+          encoder.encode(texts[i], record.texts[i]);
+        }
       } catch (const EncodeError& error) {
         throw Error(
             ExitCode::data,

@@ -29,6 +29,7 @@ namespace dltrain {
 struct JsonlOptions {
   std::vector<std::string> keys = {};  // of the record's texts: one or two
   const ChatFormat* chat = nullptr;    // the only key is that of a list of turns
+  bool continues = false;              // the second text continues the first
   SpecialText special = SpecialText::as_text;
   int threads = 1;
 };

@@ -162,6 +162,7 @@ struct JsonlConfig final : SequenceConfig {
     JsonlOptions out{.special = special_text(), .threads = bound_cpu_count()};
     if (prompt) {
       out.keys = {*prompt, *completion};
+      out.continues = true;
     } else if (source) {
       out.keys = {*source, *target};
     } else if (messages) {

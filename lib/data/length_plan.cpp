@@ -76,7 +76,7 @@ Buckets::Buckets(const Dataset& dataset, const BucketOptions& options) : options
   choose(dataset);
 }
 
-// Thresholds at the quantiles of the lengths; buckets of the same extents become one.
+// Puts thresholds at the quantiles of the lengths. Buckets of the same extents become one.
 void Buckets::choose(const Dataset& dataset) {
   const int64_t samples = dataset.size();
   const auto fields = static_cast<int>(dataset.fields().size());

@@ -47,23 +47,15 @@ bool LineReader::refill() {
 std::optional<std::string_view> LineReader::next() {
   size_t searched = 0;
   while (true) {
-    const char* from = buffer_.data() + begin_;
-    const size_t available = end_ - begin_;
-    const void* found =
-        available > searched ? std::memchr(from + searched, '\n', available - searched) : nullptr;
-    size_t length = available;
-    size_t used = available;
-    if (found) {
-      length = static_cast<size_t>(static_cast<const char*>(found) - from);
-      used = length + 1;
-    } else {
-      searched = available;
+    const std::string_view rest(buffer_.data() + begin_, end_ - begin_);
+    size_t length = rest.find('\n', searched);
+    if (length == std::string_view::npos) {
+      length = searched = rest.size();
       if (refill()) continue;
-      if (available == 0) return std::nullopt;
-      from = buffer_.data() + begin_;
+      if (length == 0) return std::nullopt;
     }
-    begin_ += used;
-    std::string_view text(from, length);
+    std::string_view text(buffer_.data() + begin_, length);  // refill() moves the rest
+    begin_ = std::min(begin_ + length + 1, end_);
     if (text.ends_with('\r')) text.remove_suffix(1);
     if (++line_ == 1 && text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
     return text;

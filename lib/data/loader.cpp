@@ -26,11 +26,11 @@ int64_t accumulation_of(const LoaderOptions& options) {
   return options.global_batch / at_once;
 }
 
-// Returns the rows of a batch that worker `index` of `workers` fills.
 struct Rows {
   int64_t first, count;
 };
 
+// Returns the rows of a batch that worker `index` of `workers` fills.
 Rows rows_of_loader(int index, int workers, int64_t rows) {
   const int64_t n = std::max(1, workers);
   const int64_t first = rows * index / n;
@@ -317,7 +317,6 @@ void EvalLoader::fill(int index, int64_t sequence, Batch& batch) {
   }
   if (index != 0) return;
   batch.step = sequence;
-  batch.micro = 0;
   batch.sample_offset = offset;
   batch.position = position;
   batch.samples = real;

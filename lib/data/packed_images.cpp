@@ -1,5 +1,6 @@
 #include "data/packed_images.h"
 
+#include <algorithm>
 #include <cstring>
 #include <system_error>
 
@@ -8,6 +9,7 @@
 #include "base/cpus.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "config/suggest.h"
 #include "data/broken_images.h"
 #include "data/config.h"
 #include "data/image_config.h"
@@ -156,6 +158,15 @@ struct PackedImagesConfig final : ImageConfig {
     ImageConfig::describe(f);
   }
   bool tail_is_by_class() const override { return true; }
+  // Predictions need no targets: labels of other classes than the model's are left out then.
+  std::shared_ptr<const Dataset> open(const OpenOptions& how) const override {
+    auto dataset = ImageConfig::open(how);
+    if (how.targets || !how.trained || how.trained->class_names.empty()) return dataset;
+    const auto& known = how.trained->class_names;
+    const bool same = std::ranges::all_of(dataset->class_names(),
+                                          [&](const auto& name) { return contains(known, name); });
+    return same ? dataset : without_targets(std::move(dataset));
+  }
   std::shared_ptr<const ImageSource> open_images() const override {
     const auto images = open_packed_images(path);
     return skip_broken ? without_broken(images, path, bound_cpu_count()) : images;

@@ -1,6 +1,5 @@
 #include "data/prefetch.h"
 
-#include <algorithm>
 #include <chrono>
 
 #include "base/error.h"
@@ -99,7 +98,7 @@ int Prefetcher::next() {
     fill(0, next_, slot);
   } else {
     std::unique_lock lock(mutex_);
-    release(std::max(options_.first, next_ - options_.held + 1));
+    release(next_ - options_.held + 1);
     filled_.wait(lock, [&] {
       return parts_[static_cast<size_t>(slot)] == options_.workers || next_ > error_sequence_;
     });

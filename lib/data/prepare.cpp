@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "data/broken_images.h"
 #include "data/ordered_work.h"
 #include "data/packed_images.h"
 #include "data/resample.h"
@@ -60,8 +61,8 @@ uint64_t prepare_images(const ImageSource& source, const PrepareOptions& options
         try {
           convert(source, options, scratch[static_cast<size_t>(thread)], ready);
         } catch (const Error& error) {
-          const bool located = !error.location().empty();
-          throw Error(error.code(), error.what(), located ? "" : source.location_of(ready.sample));
+          if (error.code() != ExitCode::data || !error.location().empty()) throw;
+          throw undecodable(error, source.location_of(ready.sample));
         }
       },
       [&](PreparedImage& ready) {

@@ -34,6 +34,11 @@ int32_t document_end(const TokenStream& stream, std::optional<int64_t> given,
   return static_cast<int32_t>(*given);
 }
 
+// Returns what errors name: the path, or of several the first file that is not empty.
+std::string name_of(const std::vector<std::string>& paths, const TokenStream& stream) {
+  return paths.size() == 1 ? paths.front() : stream.name();
+}
+
 // Warns if no document ends in the first tokens of a part.
 void warn_without_ends(const TokenStream& stream, int64_t first, int64_t count, int32_t end,
                        const std::string& name) {
@@ -314,7 +319,7 @@ std::shared_ptr<const Dataset> SequenceConfig::open_files(const Paths& paths,
                                                           const TokenizerPointer& shared,
                                                           bool training) const {
   const auto stream = open_stream(paths, shared, {});
-  return windows(stream, 0, stream->size(), training, paths.front());
+  return windows(stream, 0, stream->size(), training, name_of(paths, *stream));
 }
 
 int64_t SequenceConfig::held_out(int64_t tokens, double eval_fraction) {
@@ -327,7 +332,7 @@ DataSplit SequenceConfig::split_files(const Paths& paths, const TokenizerPointer
   const auto stream = open_stream(paths, shared, {});
   const int64_t last = held_out(stream->size(), part.fraction);
   const int64_t trained = stream->size() - last;
-  const std::string& name = paths.front();
+  const std::string name = name_of(paths, *stream);
   if (std::min(trained, last) <= sequence_length) {
     throw Error(
         ExitCode::data,

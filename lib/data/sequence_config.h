@@ -58,7 +58,7 @@ struct SequenceConfig : DatasetConfig {
   // split. `file` stores new ids, see TokenCollector. Throws Error(usage) for `sources`.
   std::shared_ptr<const TokenStream> open_tokens(const TokenStream* train = nullptr,
                                                  const std::filesystem::path& file = {}) const;
-  // How names of special tokens in texts are read. The text of files of tokens is unknown.
+  // Returns how names of special tokens in texts are read. The text of files of tokens is unknown.
   SpecialText special_text() const {
     return tokenizer && kind != "tokens" ? tokenizer->special_text() : SpecialText::as_tokens;
   }

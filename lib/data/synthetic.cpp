@@ -11,7 +11,7 @@ namespace {
 // Approximates a standard normal number by the sum of four uniform ones (Irwin-Hall).
 float near_normal(const Philox4& bits) {
   float sum = 0;
-  for (uint32_t v : bits.v) sum += static_cast<float>(v >> 8) * (1.0f / 16777216.0f);
+  for (uint32_t v : bits.v) sum += uniform_from_bits(v);
   return (sum - 2.0f) * 1.7320508f;
 }
 

@@ -38,14 +38,21 @@ struct TextConfig final : SequenceConfig {
       const Paths& paths, const TokenizerPointer& given,
       const std::filesystem::path& collected) const override {
     std::deque<TextFile> files;
-    std::vector<std::string> empty;
+    std::vector<std::string> empty, json;
     for (const std::string& file : expand_paths(paths)) {
-      if (!files.emplace_back(file).text().empty()) continue;
+      const std::string_view text = files.emplace_back(file).text();
+      if (text.starts_with("{") && file.find(".jsonl") != file.npos) json.push_back(file);
+      if (!text.empty()) continue;
       empty.push_back(file);
       files.pop_back();
     }
     if (files.empty()) throw Error(ExitCode::data, "is empty", empty.front());
     if (!empty.empty()) warn_once("skipped empty files: " + some_names(empty));
+    if (!json.empty()) {
+      warn_once(some_names(json) +
+                ": looks like JSON Lines, which is trained on as it stands; "
+                "type: jsonl reads its texts");
+    }
     const auto made =
         given ? given : tokenizer->open([&](const auto& use) { for_each_text(files, use); });
     const TokenizeOptions options{.special = special_text(), .threads = bound_cpu_count()};

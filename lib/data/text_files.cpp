@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <new>
 #include <optional>
 
 #include <glob.h>
@@ -103,11 +104,18 @@ void tokenize(const TextFile& file, const Tokenizer& tokenizer, const TokenizeOp
         if (!encoder) encoder = tokenizer.encoder(options.special);
         piece.ids.clear();
         piece.name = names.find(piece.text, 0);
+        const auto offset = static_cast<size_t>(piece.text.data() - text.data());
         try {
-          encoder->encode(piece.text, piece.ids);
+          if (offset == 0) {
+            encoder->encode(piece.text, piece.ids);
+          } else {
+            tokenizer.encode_rest(*encoder, piece.text, piece.ids);
+          }
         } catch (const EncodeError& error) {
-          const auto offset = static_cast<size_t>(piece.text.data() - text.data());
           throw Error(ExitCode::data, error.reason(), file.location_of(offset + error.offset()));
+        } catch (const std::bad_alloc&) {
+          throw Error(ExitCode::memory, "out of memory for its tokens; split it into several files",
+                      file.name());
         }
       },
       [&](const Piece& piece) {

@@ -46,6 +46,8 @@ class TokenStream {
   void read(int64_t first, int64_t count, int32_t* out) const;
   // Checks all ids; throws like read(). Later reads do not check.
   void check();
+  // The file of the first token.
+  const std::string& name() const { return segments_.front().name; }
   // "train.bin, token 17".
   std::string location_of(int64_t position) const;
 

@@ -1,6 +1,4 @@
 // transform_samples: transforms of datasets whose inputs are f32 numbers.
-#include <cstring>
-
 #include "base/error.h"
 #include "data/image_dataset.h"
 

@@ -125,8 +125,12 @@ void ParallelismConfig::describe(Fields& f) {
             .min = 0.1,
             .max = 864000,
             .known_as = {"ddp_timeout", "nccl_timeout"}});
-  f.number("join_timeout", join_timeout,
-           {.doc = "Seconds that the first rank waits for the others", .min = 0.1, .max = 864000});
+  f.number(
+      "join_timeout", join_timeout,
+      {.doc = "Seconds that the first rank waits for the others, and ranks that save shards for "
+              "the run folder that all share",
+       .min = 0.1,
+       .max = 864000});
   f.number("straggler_factor", straggler_factor,
            {.doc = "A rank is reported as slow if its time per step, without waiting for others, "
                    "stays above this multiple of the median; 0: never",

@@ -109,9 +109,16 @@ bool SweepConfig::rewrite(ConfigNode& map, Diagnostics& diagnostics) {
     if (ConfigNode* values = item.find("values"); values != nullptr && values->is_list()) {
       quote_values(*values);
     }
+    for (const char* range : {"range", "log"}) {
+      const ConfigNode* limits = item.find(range);
+      if (limits == nullptr || !limits->is_list() || limits->items.size() == 2) continue;
+      diagnostics.add_cause(limits->location, "{} of {} needs two numbers, low and high", range,
+                            key.text);
+    }
     item.set({"key", key.location},
              ConfigNode::make_scalar(key.text, key.location, ConfigNode::Style::quoted));
     item.location = key.location;
+    item.location.path = "sweep.parameters." + key.text;
     list.items.push_back(std::move(item));
   }
   map.erase("parameters");
@@ -215,7 +222,8 @@ void SweepConfig::validate(Diagnostics& diagnostics) const {
   if (search != SearchKind::grid && !trials) {
     diagnostics.add(location, "sweep needs trials: N, or search: grid for all combinations");
   }
-  if (search != SearchKind::halving && (given("reduction") || min_steps)) {
+  // A resolved configuration has the default of `reduction` for every search.
+  if (search != SearchKind::halving && (reduction != SweepConfig().reduction || min_steps)) {
     diagnostics.add(*this, min_steps ? "min_steps" : "reduction", "{} applies to search: halving",
                     min_steps ? "min_steps" : "reduction");
   }

@@ -1,65 +1,50 @@
 // Activations: layers that work element by element, softmax over the last axis, and flatten.
-#include <algorithm>
-
 #include "base/error.h"
 #include "nn/layer.h"
+#include "ops/gathered_parts.h"
 
 namespace dltrain {
 namespace {
 
-struct ActivationsActivation : Layer {
-  virtual const char* op() const = 0;
+// One op, usually that of the same name.
+struct Activation : Layer {
+  virtual std::string_view op() const { return kind; }
   virtual Attributes attributes() const { return {}; }
   ValueId emit(LayerContext& c, ValueId x) const final {
     return c.builder().emit1(op(), {x}, attributes());
   }
 };
 
-template <size_t N>
-struct OpName {
-  constexpr OpName(const char (&text)[N]) { std::copy_n(text, N, name); }
-  char name[N];
-};
-
-// An activation without keys: the op of that name.
-template <OpName op_name>
-struct Plain final : ActivationsActivation {
-  const char* op() const override { return op_name.name; }
-};
-
-struct LeakyRelu final : ActivationsActivation {
+struct LeakyRelu final : Activation {
   double negative_slope = 0.01;
 
   void describe(Fields& f) override {
     f.number("negative_slope", negative_slope,
              {.doc = "Slope below 0", .min = 0, .max = 1e6, .known_as = {"alpha", "slope"}});
   }
-  const char* op() const override { return "leaky_relu"; }
   Attributes attributes() const override { return {{"negative_slope", negative_slope}}; }
 };
 
-struct Elu final : ActivationsActivation {
+struct Elu final : Activation {
   double alpha = 1;
 
   void describe(Fields& f) override {
     f.number("alpha", alpha, {.doc = "The limit at -infinity is -alpha", .min = 0, .max = 1e6});
   }
-  const char* op() const override { return "elu"; }
   Attributes attributes() const override { return {{"alpha", alpha}}; }
 };
 
-struct Softplus final : ActivationsActivation {
+struct Softplus final : Activation {
   double beta = 1, threshold = 20;
 
   void describe(Fields& f) override {
     f.number("beta", beta, {.doc = "ln(1 + exp(beta·x)) / beta", .max = 1e6, .above = 0});
     f.number("threshold", threshold, {.doc = "If beta·x is greater, the result is x"});
   }
-  const char* op() const override { return "softplus"; }
   Attributes attributes() const override { return {{"beta", beta}, {"threshold", threshold}}; }
 };
 
-struct Hardtanh final : ActivationsActivation {
+struct Hardtanh final : Activation {
   double min_value = -1, max_value = 1;
 
   void describe(Fields& f) override {
@@ -71,18 +56,17 @@ struct Hardtanh final : ActivationsActivation {
       diagnostics.add(*this, "min_value", "min_value must be less than max_value");
     }
   }
-  const char* op() const override { return "hardtanh"; }
   Attributes attributes() const override {
     return {{"min_value", min_value}, {"max_value", max_value}};
   }
 };
 
-struct Relu6 final : ActivationsActivation {
-  const char* op() const override { return "hardtanh"; }
+struct Relu6 final : Activation {
+  std::string_view op() const override { return "hardtanh"; }
   Attributes attributes() const override { return {{"min_value", 0.0}, {"max_value", 6.0}}; }
 };
 
-struct Gelu final : ActivationsActivation {
+struct Gelu final : Activation {
   bool approximate = false;
 
   void describe(Fields& f) override {
@@ -90,7 +74,7 @@ struct Gelu final : ActivationsActivation {
              {{"none", false, "x·Φ(x) with erf"}, {"tanh", true, "GPT-2's tanh approximation"}},
              {.doc = "Which formula"});
   }
-  const char* op() const override { return approximate ? "gelu_tanh" : "gelu"; }
+  std::string_view op() const override { return approximate ? "gelu_tanh" : "gelu"; }
 };
 
 struct Identity final : Layer {
@@ -179,15 +163,14 @@ struct Softshrink final : Layer {
 struct Glu final : Layer {
   ValueId emit(LayerContext& c, ValueId x) const override {
     const Shape shape = c.shape(x);
-    const int64_t half = shape[-1] / 2;
+    const int last = shape.rank() - 1;
+    const int64_t half = shape[last] / 2;
     if (shape[-1] % 2 != 0) {
       fail(ExitCode::usage, "glu halves the channels, and {} is odd", shape[-1]);
     }
-    std::vector<int64_t> none(static_cast<size_t>(shape.rank())), one_half = none;
-    one_half.back() = half;
     GraphBuilder& b = c.builder();
-    const ValueId value = b.emit1("slice", {x}, {{"before", none}, {"after", one_half}});
-    const ValueId gate = b.emit1("slice", {x}, {{"before", one_half}, {"after", none}});
+    const ValueId value = emit_range(b, x, last, {0, half});
+    const ValueId gate = emit_range(b, x, last, {half, half});
     return b.emit1("mul", {value, b.emit1("sigmoid", {gate})});
   }
 };
@@ -195,44 +178,41 @@ struct Glu final : Layer {
 }  // namespace
 
 std::vector<KindRow<Layer>> activations_rows() {
-  return {
-      {"relu", "max(x, 0)", make_kind_of<Plain<"relu">>},
-      {"identity", "returns its input", make_kind_of<Identity>},
-      {"gelu", "x·Φ(x) (Hendrycks & Gimpel 2016)", make_kind_of<Gelu>, "approximate"},
-      {"silu", "x·sigmoid(x), also called swish", make_kind_of<Plain<"silu">>},
-      {"tanh", "hyperbolic tangent", make_kind_of<Plain<"tanh">>},
-      {"sigmoid", "1 / (1 + exp(-x))", make_kind_of<Plain<"sigmoid">>},
-      {"leaky_relu", "x above 0, negative_slope·x below", make_kind_of<LeakyRelu>,
-       "negative_slope"},
-      {"elu", "x above 0, alpha·(exp(x) - 1) below (Clevert et al. 2015)", make_kind_of<Elu>,
-       "alpha"},
-      {"selu", "elu scaled so that layers keep mean and variance (Klambauer et al. 2017)",
-       make_kind_of<Plain<"selu">>},
-      {"softplus", "ln(1 + exp(x)), a smooth relu", make_kind_of<Softplus>},
-      {"mish", "x·tanh(softplus(x)) (Misra 2019)", make_kind_of<Plain<"mish">>},
-      {"hardswish", "x·clamp(x + 3, 0, 6) / 6 (Howard et al. 2019)",
-       make_kind_of<Plain<"hardswish">>},
-      {"hardsigmoid", "clamp(x + 3, 0, 6) / 6", make_kind_of<Plain<"hardsigmoid">>},
-      {"hardtanh", "x between min_value and max_value", make_kind_of<Hardtanh>},
-      {"relu6", "clamp(x, 0, 6)", make_kind_of<Relu6>},
-      {"softsign", "x / (1 + |x|)", make_kind_of<Plain<"softsign">>},
-      {"quick_gelu", "x·sigmoid(1.702x), CLIP's form of gelu", make_kind_of<Plain<"quick_gelu">>},
-      {"softmax", "exp(x) over its sum, along the last axis", make_kind_of<Plain<"softmax">>},
-      {"log_softmax", "logarithm of softmax, along the last axis",
-       make_kind_of<Plain<"log_softmax">>},
-      {"flatten", "one vector a sample", make_kind_of<Flatten>},
-      {"prelu", "x above 0, a learned slope times x below (He et al. 2015)", make_kind_of<Prelu>,
-       "per_channel"},
-      {"celu", "x above 0, alpha·(exp(x / alpha) - 1) below (Barron 2017)", make_kind_of<Celu>,
-       "alpha"},
-      {"log_sigmoid", "ln(1 / (1 + exp(-x)))", make_kind_of<LogSigmoid>},
-      {"tanhshrink", "x - tanh(x)", make_kind_of<Tanhshrink>},
-      {"softshrink", "x moved towards 0 by lambda, at most to 0", make_kind_of<Softshrink>,
-       "lambda"},
-      {"glu",
-       "the first half of the channels times the sigmoid of the second (Dauphin et al. "
-       "2016)",
-       make_kind_of<Glu>}};
+  return {{"relu", "max(x, 0)", make_kind_of<Activation>},
+          {"identity", "returns its input", make_kind_of<Identity>},
+          {"gelu", "x·Φ(x) (Hendrycks & Gimpel 2016)", make_kind_of<Gelu>, "approximate"},
+          {"silu", "x·sigmoid(x), also called swish", make_kind_of<Activation>},
+          {"tanh", "hyperbolic tangent", make_kind_of<Activation>},
+          {"sigmoid", "1 / (1 + exp(-x))", make_kind_of<Activation>},
+          {"leaky_relu", "x above 0, negative_slope·x below", make_kind_of<LeakyRelu>,
+           "negative_slope"},
+          {"elu", "x above 0, alpha·(exp(x) - 1) below (Clevert et al. 2015)", make_kind_of<Elu>,
+           "alpha"},
+          {"selu", "elu scaled so that layers keep mean and variance (Klambauer et al. 2017)",
+           make_kind_of<Activation>},
+          {"softplus", "ln(1 + exp(x)), a smooth relu", make_kind_of<Softplus>},
+          {"mish", "x·tanh(softplus(x)) (Misra 2019)", make_kind_of<Activation>},
+          {"hardswish", "x·clamp(x + 3, 0, 6) / 6 (Howard et al. 2019)", make_kind_of<Activation>},
+          {"hardsigmoid", "clamp(x + 3, 0, 6) / 6", make_kind_of<Activation>},
+          {"hardtanh", "x between min_value and max_value", make_kind_of<Hardtanh>},
+          {"relu6", "clamp(x, 0, 6)", make_kind_of<Relu6>},
+          {"softsign", "x / (1 + |x|)", make_kind_of<Activation>},
+          {"quick_gelu", "x·sigmoid(1.702x), CLIP's form of gelu", make_kind_of<Activation>},
+          {"softmax", "exp(x) over its sum, along the last axis", make_kind_of<Activation>},
+          {"log_softmax", "logarithm of softmax, along the last axis", make_kind_of<Activation>},
+          {"flatten", "one vector a sample", make_kind_of<Flatten>},
+          {"prelu", "x above 0, a learned slope times x below (He et al. 2015)",
+           make_kind_of<Prelu>, "per_channel"},
+          {"celu", "x above 0, alpha·(exp(x / alpha) - 1) below (Barron 2017)", make_kind_of<Celu>,
+           "alpha"},
+          {"log_sigmoid", "ln(1 / (1 + exp(-x)))", make_kind_of<LogSigmoid>},
+          {"tanhshrink", "x - tanh(x)", make_kind_of<Tanhshrink>},
+          {"softshrink", "x moved towards 0 by lambda, at most to 0", make_kind_of<Softshrink>,
+           "lambda"},
+          {"glu",
+           "the first half of the channels times the sigmoid of the second (Dauphin et al. "
+           "2016)",
+           make_kind_of<Glu>}};
 }
 
 }  // namespace dltrain

@@ -3,13 +3,10 @@
 // weight (linear, lm_head, multi_head_attention with its packed q, k and v, shared experts), a
 // weight that layers share gets one adapter, and the head is known, whatever layer it is.
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <set>
 #include <utility>
 
-#include "base/error.h"
-#include "base/philox.h"
 #include "config/name_patterns.h"
 #include "config/suggest.h"
 #include "nn/layer.h"
@@ -119,8 +116,7 @@ bool only_products_read(const Graph& graph, const std::vector<int>& readers, Val
 void emit_dora(GraphBuilder& b, ValueId base, ValueId plain, ValueId added, ValueId norms,
                ValueId m) {
   const ValueId g = b.emit1("div", {m, norms});
-  const ValueId above_one = b.emit1("affine", {g}, {{"scale", 1.0}, {"shift", -1.0}});
-  const ValueId longer = b.emit1("add", {base, b.emit1("mul", {plain, above_one})});
+  const ValueId longer = b.emit1("add", {base, b.emit1("mul", {plain, b.scaled(g, 1, -1)})});
   b.emit1("add", {longer, b.emit1("mul", {added, g})});
 }
 
@@ -151,8 +147,7 @@ void LayerContext::adapt(const LoraConfig& lora, Node product, const std::string
                            .adaptation = Adaptation::adapter});
     return builder_.add_value(name, parameters_.back().spec, parameters_.back().role);
   };
-  const auto bound = Initializer::uniform_within(1 / std::sqrt(static_cast<double>(in)));
-  const ValueId a = parameter(kLoraA, {lora.rank, in}, bound);
+  const ValueId a = parameter(kLoraA, {lora.rank, in}, Initializer::uniform_for(in));
   const ValueId b = parameter(kLoraB, {out, lora.rank}, Initializer::zeros());
   builder_.set_layer(product.layer);
   const auto times = [&](ValueId rows, ValueId matrix) {
@@ -162,12 +157,8 @@ void LayerContext::adapt(const LoraConfig& lora, Node product, const std::string
   const ValueId base = builder_.add_value({}, builder_.spec(y), Role::activation);
   product.outputs[0] = base;
   graph.nodes.push_back(std::move(product));
-  ValueId dropped = x;
-  if (noise() && lora.dropout > 0) {
-    const uint64_t stream = random_stream(builder_.layer() + "." + module + ".lora_dropout");
-    dropped = builder_.emit1("dropout", {x, builder_.step_state()},
-                             {{"rate", lora.dropout}, {"stream", static_cast<int64_t>(stream)}});
-  }
+  const ValueId dropped =
+      with_dropout(x, lora.dropout, builder_.layer() + "." + module + ".lora_dropout");
   // The factor is applied where rows are shortest.
   const ValueId added = times(scaled(times(dropped, a), lora.scale()), b);
   if (lora.variant != LoraVariant::dora) {

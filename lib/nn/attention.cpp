@@ -180,8 +180,8 @@ struct MultiHeadAttention final : AttentionLayer {
     const int64_t width = shape[2];
     check_width(width, num_heads);
     const int64_t projected = width + 2 * kv_heads() * (width / num_heads);
-    // As in torch: Xavier's bound for the whole of in_proj, zero biases, and Linear's default for
-    // out_proj's weight.
+    // The initial values are those of torch: Xavier's bound for the whole of in_proj, zero biases,
+    // and Linear's default for out_proj's weight.
     const double in_bound = std::sqrt(6.0 / static_cast<double>(width + projected));
     const double out_bound = 1 / std::sqrt(static_cast<double>(width));
     const ValueId qkv =

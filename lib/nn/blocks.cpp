@@ -105,7 +105,7 @@ ConfigNode BlockExpander::substitute(const ConfigNode& node, const Scope& scope)
     if (written == nullptr && scope.given[i]) written = values.back();
   }
   if (!reference->product) {
-    // At most the limit, so that the next value is told as the first beyond it.
+    // The count stops at the limit, so that the next value is reported as the first beyond it.
     nodes_ = std::min(nodes_ + count_nodes(*values.front()), kMaxNodes);
     return *values.front();
   }

@@ -104,9 +104,8 @@ struct CrossEntropy final : Loss {
     }
     const TensorSpec labels{
         Shape(output.shape.dims().first(static_cast<size_t>(output.shape.rank() - 1))), DType::i32};
-    const TensorSpec wanted = takes_distributions(info) ? like_output(output) : labels;
-    expect_target_sample(kind, info, wanted);
-    return wanted;
+    return expect_target_sample(kind, info,
+                                takes_distributions(info) ? like_output(output) : labels);
   }
 
   TargetWeights target_weights(const TensorSpec& output, const TargetInfo& info) const override {
@@ -176,9 +175,7 @@ struct KlDivergence final : Loss {
 
   TensorSpec targets(const TensorSpec& output, const TargetInfo& info) const override {
     expect_logits(kind, output);
-    const TensorSpec wanted = like_output(output);
-    expect_target_sample(kind, info, wanted);
-    return wanted;
+    return expect_target_sample(kind, info, like_output(output));
   }
 
   TargetWeights target_weights(const TensorSpec& output, const TargetInfo&) const override {

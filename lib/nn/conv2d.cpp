@@ -6,8 +6,6 @@
 // conv_transpose2d: the map that is the gradient of conv2d towards its input. The weight is
 // [in, kernel height, kernel width, out/groups] in memory and [in, out/groups, kernel height,
 // kernel width] in files, as in PyTorch.
-#include <cmath>
-
 #include "base/error.h"
 #include "nn/image_keys.h"
 #include "nn/layer.h"
@@ -55,8 +53,7 @@ struct Convolution : Layer {
   // axis of the weight in files, `depth`, and the kernel.
   Initializer initial(int64_t depth) const {
     const auto kernel = both(kernel_size);
-    const double fan_in = static_cast<double>(kernel[0] * kernel[1] * depth);
-    return Initializer::uniform_within(1.0 / std::sqrt(fan_in));
+    return Initializer::uniform_for(kernel[0] * kernel[1] * depth);
   }
   ValueId weight(LayerContext& c, int64_t first, int64_t depth) const {
     const auto kernel = both(kernel_size);

@@ -1,16 +1,14 @@
 // dropout: sets each element to zero with probability `rate` in training and scales the others by
 // 1/(1 − rate). dropout2d does so with whole channels of a sample. The choice is a function of
 // seed, layer path, step and the sample's place in the global batch (base/philox.h).
-#include "base/philox.h"
 #include "nn/layer.h"
 
 namespace dltrain {
 namespace {
 
-struct Dropout : Layer {
+// Both kinds are named like their ops.
+struct Dropout final : Layer {
   double rate = 0.5;
-
-  virtual const char* op() const { return "dropout"; }
 
   void describe(Fields& f) override {
     f.number("rate", rate,
@@ -21,15 +19,8 @@ struct Dropout : Layer {
   }
 
   ValueId emit(LayerContext& c, ValueId x) const override {
-    if (!c.noise() || rate == 0) return x;
-    return c.builder().emit1(
-        op(), {x, c.builder().step_state()},
-        {{"rate", rate}, {"stream", static_cast<int64_t>(random_stream(c.path()))}});
+    return c.with_dropout(x, rate, c.path(), kind);
   }
-};
-
-struct Dropout2d final : Dropout {
-  const char* op() const override { return "dropout2d"; }
 };
 
 }  // namespace
@@ -37,7 +28,7 @@ struct Dropout2d final : Dropout {
 std::vector<KindRow<Layer>> dropout_rows() {
   return {{"dropout", "zeroes elements at random in training", make_kind_of<Dropout>, "rate"},
           {"dropout2d", "zeroes whole channels of a sample at random in training",
-           make_kind_of<Dropout2d>, "rate"}};
+           make_kind_of<Dropout>, "rate"}};
 }
 
 }  // namespace dltrain

@@ -18,9 +18,7 @@ struct ElementwiseLoss : Loss {
   }
 
   TensorSpec targets(const TensorSpec& output, const TargetInfo& info) const override {
-    const TensorSpec wanted = like_output(output);
-    expect_target_sample(kind, info, wanted);
-    return wanted;
+    return expect_target_sample(kind, info, like_output(output));
   }
   int64_t classes(const TensorSpec&) const override { return 0; }
   TargetKind target_kind(const TargetInfo&) const override { return TargetKind::numbers; }

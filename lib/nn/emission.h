@@ -3,7 +3,6 @@
 
 #include <string>
 
-#include "config/suggest.h"
 #include "nn/layer.h"
 
 namespace dltrain {

@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/philox.h"
+#include "config/suggest.h"
 #include "nn/emission.h"
 #include "ops/rules.h"
 
@@ -122,6 +124,13 @@ void LayerContext::carry(const std::string& name, ValueId x) {
       builder_.emit1("carry_state", {builder_.step_state(), x}, {{"rows", streams_.rows}});
   const ValueId next = builder_.accumulate(rows, state_name("next", full), Role::statistic);
   defer_update("carried_update", {state, next}, {});
+}
+
+ValueId LayerContext::with_dropout(ValueId x, double rate, std::string_view name,
+                                   std::string_view op) {
+  if (!noise() || rate == 0) return x;
+  return builder_.emit1(op, {x, builder_.step_state()},
+                        {{"rate", rate}, {"stream", static_cast<int64_t>(random_stream(name))}});
 }
 
 void LayerContext::add_router(RouterInfo info, ValueId logits, ValueId offsets) {

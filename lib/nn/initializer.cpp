@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
 #include "base/philox.h"
 #include "tensor/normal_values.h"
 

@@ -3,8 +3,8 @@
 // orthogonal matrix is a function of the whole tensor, of the same seed and name.)
 #pragma once
 
+#include <cmath>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -30,6 +30,10 @@ struct Initializer {
   static Initializer zeros() { return {constant, 0}; }
   static Initializer ones() { return {constant, 1}; }
   static Initializer uniform_within(double bound) { return {uniform, bound}; }
+  // Uniform within 1/√inputs: PyTorch's default for a layer whose outputs have so many inputs.
+  static Initializer uniform_for(int64_t inputs) {
+    return uniform_within(1 / std::sqrt(static_cast<double>(inputs)));
+  }
   static Initializer normal_of(double deviation) { return {normal, deviation}; }
 };
 

@@ -84,8 +84,9 @@ struct Normal final : InitializerConfig {
   Resolved resolve(const Shape&) const override { return Initializer{distribution, std, mean}; }
 };
 
-// For the last weight of each branch that adds to the residual stream of a transformer, two a layer
-// (Radford et al. 2019). The variance of the sum then does not grow with the number of layers.
+// Initialises the last weight of each branch that adds to the residual stream of a transformer, two
+// a layer (Radford et al. 2019). The variance of the sum then does not grow with the number of
+// layers.
 struct ResidualNormal final : InitializerConfig {
   double std = 0.02;
   int64_t num_layers = 0;

@@ -13,9 +13,11 @@ void expect_vectors(const Shape& shape) {
 void expect_images(const Shape& shape) {
   if (shape.rank() == 4) return;
   fail(ExitCode::usage,
-       "expects images [samples, height, width, channels], got {}; give the data a shape of three "
-       "extents, and no flatten layer before this one",
-       to_string(shape));
+       "expects images [samples, height, width, channels], got {}; put reshape: {} before this "
+       "layer, and flatten layers after it",
+       to_string(shape),
+       shape.rank() == 3 ? fmt::format("[{}, {}, 1]", shape[1], shape[2])
+                         : "[height, width, channels]");
 }
 
 void expect_tokens(const Shape& shape) {

@@ -74,6 +74,10 @@ class LayerContext {
   ValueId scaled(ValueId x, double scale, double shift = 0) {
     return builder_.emit1("affine", {x}, {{"scale", scale}, {"shift", shift}});
   }
+  // Emits dropout if noise() and the rate is not 0; otherwise returns x. `name` is that of its
+  // random stream, `op` is dropout or dropout2d.
+  ValueId with_dropout(ValueId x, double rate, std::string_view name,
+                       std::string_view op = "dropout");
   // Makes later parameters and buffers constants whose names begin with `name`.
   void make_constant(std::string name) { constant_ = std::move(name); }
   // Returns the vocabulary size for layers without this key: model.vocab_size, or that of the data.
@@ -88,7 +92,8 @@ class LayerContext {
   // The outputs of the teachers for this micro-batch (nn/distillation.cpp); none in evaluation.
   const std::vector<ValueId>& teacher_outputs() const { return teacher_outputs_; }
   void add_teacher_output(ValueId output) { teacher_outputs_.push_back(output); }
-  // Not null if the model generates text (nn/decoding.h). The object must outlive the context.
+  // Returns nullptr unless the model generates text (nn/decoding.h). The object must outlive the
+  // context.
   Decoding* decoding() const { return decoding_; }
   void set_decoding(Decoding* decoding) { decoding_ = decoding; }
   // Runs `emit` as in a layer `name` inside the layer that is being emitted.
@@ -202,7 +207,6 @@ struct Layer : ConfigVariant {
   std::optional<std::string> share;
   std::unique_ptr<InitializerConfig> weight_init, bias_init;
 
-  virtual ~Layer() = default;
   void describe(Fields&) override {}
   void describe_common(Fields&) final;
   // Emits the layer on its inputs and returns its output. Throws Error(usage) when they do not fit.

@@ -1,19 +1,16 @@
 // linear: y = x·Wᵀ + b over the last axis. Weight [out, in] as in PyTorch, both in files and
 // memory; with weight_layout: in_out files keep it transposed, as GPT-2's do. lm_head is a linear
 // layer with one output for each id of the vocabulary.
-#include <cmath>
-
-#include "base/error.h"
 #include "nn/layer.h"
 
 namespace dltrain {
 namespace {
 
-// As in PyTorch, both are uniform within 1/√in (He et al. 2015 with a = √5).
+// Weight and bias are uniform within 1/√in at first, as in PyTorch (He et al. 2015 with a = √5).
 ValueId emit_linear(LayerContext& c, ValueId x, int64_t out, bool bias, bool in_first) {
   if (c.shape(x).rank() > 3) expect_vectors(c.shape(x));
   const int64_t in = c.shape(x)[-1];
-  const auto init = Initializer::uniform_within(1.0 / std::sqrt(static_cast<double>(in)));
+  const auto init = Initializer::uniform_for(in);
   const FileLayout file =
       in_first ? FileLayout{{in, out}, {1, 0}, /*in_first=*/true} : FileLayout{{out, in}, {}};
   std::vector<ValueId> inputs{x, c.parameter("weight", {out, in}, init, file)};

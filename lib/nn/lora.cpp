@@ -47,7 +47,7 @@ void read_adapter_config(ConfigJson& json, ConfigNode& map) {
   set("variant", dora ? "dora" : rslora ? "rslora" : "lora");
   std::vector<std::string> modules, trained;
   for (const std::string& name : json.texts("target_modules")) modules.push_back(own_name(name));
-  // As in peft "norm" also means "input_layernorm".
+  // In peft, too, "norm" also means "input_layernorm".
   for (const std::string& name : json.texts("modules_to_save")) {
     trained.push_back("*" + own_name(name) + ".*");
   }

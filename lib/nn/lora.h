@@ -44,12 +44,12 @@ struct LoraConfig : ConfigObject {
   std::optional<std::string> init_from;     // a folder of peft
 
   double scale() const;  // s
-  // How the weights with adapters are kept.
+  // Returns the format in which the weights with adapters are kept.
   WeightCodes codes() const;
-  // Whether checkpoints have the frozen parameters. Otherwise these are loaded or initialised again
-  // wherever a checkpoint is used.
+  // Returns whether checkpoints have the frozen parameters. Otherwise these are loaded or
+  // initialised again wherever a checkpoint is used.
   bool saves_base() const;
-  // Whether passes/frozen_base.h has anything to do.
+  // Returns whether passes/frozen_base.h has anything to do.
   bool changes_base() const { return base != LoraBase::f32 || !saves_base(); }
 
   // Replaces {from: FOLDER} by the keys of its adapter_config.json and {init_from: FOLDER}.
@@ -77,7 +77,8 @@ std::vector<std::string> ends_of(std::string_view path);
 bool selects_one_of(const std::vector<std::string>& patterns,
                     const std::vector<std::string>& names);
 
-// What precedes the names of transformers in files of peft, and there those of GPT-2.
+// In files of peft, kPeftModules precedes the names of transformers, which for GPT-2 begin with
+// kGpt2Modules.
 inline constexpr std::string_view kPeftModules = "base_model.model.";
 inline constexpr std::string_view kGpt2Modules = "transformer.";
 inline constexpr const char* kAdapterConfig = "adapter_config.json";

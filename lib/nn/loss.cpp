@@ -9,9 +9,9 @@ TensorSpec like_output(const TensorSpec& output) {
   return {output.shape, accumulation_dtype(output.dtype)};
 }
 
-void expect_target_sample(const std::string& loss, const TargetInfo& info,
-                          const TensorSpec& wanted) {
-  if (!info.sample) return;
+TensorSpec expect_target_sample(const std::string& loss, const TargetInfo& info,
+                                const TensorSpec& wanted) {
+  if (!info.sample) return wanted;
   // f64 graphs take f32 targets.
   const bool same_kind = is_floating(info.sample->dtype) == is_floating(wanted.dtype);
   if (!same_kind) {
@@ -23,7 +23,7 @@ void expect_target_sample(const std::string& loss, const TargetInfo& info,
   const int64_t elements = wanted.shape.elements() / wanted.shape[0];
   const int64_t targets = info.sample->shape.elements();
   const int64_t each = labels ? 1 : wanted.shape[-1];  // targets of a step
-  if (targets == elements) return;
+  if (targets == elements) return wanted;
   const auto count = [](int64_t n, const char* what) {
     return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
   };

@@ -6,7 +6,6 @@
 // Targets that do not count (padding, ignored ones) are −100 (i32) or NaN (f32).
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,8 +39,8 @@ enum class TargetKind : uint8_t {
 
 struct LossOutput {
   ValueId loss_sum;  // f64 [1]
-  // Sums over the micro-batch, f64 [1], divided by the count of valid targets when reported:
-  // {"accuracy", correct}.
+  // Sums over the micro-batch, f64 [1], such as {"accuracy", correct}. Reports divide them by the
+  // count of valid targets.
   std::vector<std::pair<std::string, ValueId>> metrics;
   // The terms of loss_sum, f64 of the shape of the targets; kNoValue: TargetInfo::sources is 0, or
   // the loss does not have them.
@@ -49,8 +48,7 @@ struct LossOutput {
 };
 
 struct Loss : ConfigVariant {
-  virtual ~Loss() = default;
-  virtual void describe(Fields&) {}
+  void describe(Fields&) override {}
   // Throws Error(usage) when output and targets do not fit.
   virtual LossOutput emit(LayerContext& context, ValueId output, ValueId targets,
                           const TargetInfo& info) const = 0;
@@ -74,10 +72,10 @@ struct Loss : ConfigVariant {
 // Returns the spec of f32 targets with the output's shape (f64 for f64 outputs).
 TensorSpec like_output(const TensorSpec& output);
 
-// Throws Error(data) unless the targets of a sample have the dtype and the number of elements of
-// `wanted`, the spec of a micro-batch. `loss`: its name, for the message.
-void expect_target_sample(const std::string& loss, const TargetInfo& info,
-                          const TensorSpec& wanted);
+// Returns `wanted`, the spec of the targets of a micro-batch. Throws Error(data) unless the targets
+// of a sample have its dtype and number of elements. `loss`: its name, for the message.
+TensorSpec expect_target_sample(const std::string& loss, const TargetInfo& info,
+                                const TensorSpec& wanted);
 
 // The targets of mixed samples, as the loader provides them: a distribution for each, f32
 // [classes]. Throws Error(usage) for a loss without classes.

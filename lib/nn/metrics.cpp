@@ -33,10 +33,6 @@ bool is_number_metric(const std::string& name) {
   return name == "mae" || name == "mse" || name == "rmse" || name == "r2";
 }
 
-bool any(const std::vector<std::string>& names, bool (*is)(const std::string&)) {
-  return std::any_of(names.begin(), names.end(), is);
-}
-
 double ratio(double part, double whole) {
   return whole > 0 ? part / whole : 0;
 }
@@ -92,6 +88,7 @@ ClassReport of_confusion(const std::vector<double>& matrix) {
 ClassReport of_binary_counts(const std::vector<double>& counts) {
   if (counts.size() == 4) return of_confusion(counts);
   ClassReport report;
+  report.of_outputs = true;
   for (size_t i = 0; i < counts.size(); i += 4) {
     const double both = counts[i + 3];
     report.classes.push_back(scores(both, both + counts[i + 1], both + counts[i + 2]));
@@ -154,14 +151,10 @@ std::string metric_problem(const std::string& name, TargetKind kind, const Tenso
     return fmt::format("{} cannot be computed: targets are {}", name,
                        numbers ? "numbers, not classes" : "classes, not numbers");
   }
-  if (top_k(name) || name == kPerplexity || name == kBitsPerByte) {
-    if (kind != TargetKind::labels) return name + " needs one label a target";
-  }
-  if (top_k(name)) {
-    if (*top_k(name) > output.shape[-1]) {
-      return fmt::format("{} of {} classes", name, output.shape[-1]);
-    }
-  }
+  const auto k = top_k(name);
+  const bool of_one_label = k || name == kPerplexity || name == kBitsPerByte;
+  if (of_one_label && kind != TargetKind::labels) return name + " needs one label a target";
+  if (k && *k > output.shape[-1]) return fmt::format("{} of {} classes", name, output.shape[-1]);
   if (is_class_metric(name) && kind == TargetKind::distributions) {
     return name + " needs labels; targets are distributions";
   }
@@ -250,15 +243,13 @@ std::vector<MetricSum> emit_metric_sums(GraphBuilder& builder,
 MetricReport finish_metrics(const std::vector<std::string>& names, TargetKind kind,
                             const std::vector<SummedMetric>& sums, double valid) {
   MetricReport report;
-  if (any(names, is_class_metric)) {
+  if (std::ranges::any_of(names, is_class_metric)) {
     const bool binary = kind == TargetKind::binary;
     std::vector<double> counts = find(sums, metric_op("f1", kind));
     // The op writes true positives first.
     for (size_t i = 0; binary && i < counts.size(); i += 4) std::swap(counts[i], counts[i + 3]);
     report.classes = binary ? of_binary_counts(counts) : of_confusion(counts);
-    if (std::find(names.begin(), names.end(), "confusion") != names.end()) {
-      report.classes.confusion = counts;
-    }
+    if (contains(names, "confusion")) report.classes.confusion = counts;
   }
   const ClassScores &macro = report.classes.macro, &weighted = report.classes.weighted;
   for (const std::string& name : names) {

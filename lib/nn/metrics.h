@@ -10,9 +10,10 @@
 //
 // All metrics are scikit-learn's. For a class, precision = TP/(TP+FP), recall = TP/(TP+FN) and F1 =
 // 2TP/(2TP+FP+FN), or 0 if the divisor is 0. `macro` is the mean over the classes that occur as
-// target or prediction; `weighted` weights this mean by the number of targets. A binary loss with
-// one output has the classes 0 and 1. With several outputs, each is a class that counts in `macro`,
-// and `accuracy` is the share of correct elements (1 − hamming_loss).
+// target or prediction; `weighted` weights this mean by the number of targets. The outputs of a
+// binary loss are the last dimension; its other dimensions (pixels, tokens) count as samples. One
+// output has the classes 0 and 1. With several outputs, each is a class that counts in `macro`, and
+// `accuracy` is the share of correct elements (1 − hamming_loss).
 //
 // For numbers, a metric is the mean of the errors or R² of all outputs of a sample. If the targets
 // of an output are constant, its R² is 1 if all predictions are correct, otherwise 0. An output
@@ -64,6 +65,7 @@ struct ClassReport {
   // The rows of the matrix targets × predictions, if `confusion` is one of the metrics. For several
   // outputs of a binary loss: TN, FP, FN and TP of each.
   std::vector<double> confusion;
+  bool of_outputs = false;  // the classes are several outputs of a binary loss
   ClassScores macro, weighted;
 };
 

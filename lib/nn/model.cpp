@@ -23,11 +23,11 @@ std::vector<std::string> names_of(const std::vector<IndexedKey>& keys) {
   return names;
 }
 
-// Returns the keys of every layer.
+// Returns the keys that every layer has.
 std::vector<std::string> layer_keys() {
   struct Common {
-    const Layer& layer;
-    void describe(Fields& f) { const_cast<Layer&>(layer).describe_common(f); }
+    Layer& layer;
+    void describe(Fields& f) { layer.describe_common(f); }
   };
   const auto layer = make_kind(layer_table(), "sequential");
   Common common{*layer};
@@ -39,7 +39,10 @@ void expand_architecture(ConfigNode& map, Diagnostics& diagnostics) {
   const ConfigNode type = *map.find("type");
   for (const char* key : {"layers", "blocks"}) {
     if (const ConfigNode* other = map.find(key)) {
-      diagnostics.add(other->location, "model has both type and {}; keep one", key);
+      diagnostics.add(other->location,
+                      "model has both type and {0}; keep one ({0}: null, or type: null, removes "
+                      "that of another file)",
+                      key);
     }
   }
   if (!diagnostics.empty()) return;
@@ -48,11 +51,9 @@ void expand_architecture(ConfigNode& map, Diagnostics& diagnostics) {
     return type.is_scalar() && f.name == type.text;
   });
   if (file == files.end()) {
-    const std::vector<std::string> names = architecture_names();
-    const std::string near = type.is_scalar() ? nearest_name(type.text, names) : "";
-    diagnostics.add(type.location, "no architecture is called {}{}", describe_found(type),
-                    near.empty() ? "; known: " + join_names(architecture_names())
-                                 : fmt::format("; did you mean '{}'?", near));
+    diagnostics.add(type.location, "no architecture is called {}{}",
+                    type.is_scalar() ? fmt::format("'{}'", type.text) : describe_found(type),
+                    suggest_near(type.is_scalar() ? type.text : "", architecture_names()));
     return;
   }
   ModelConfig model;
@@ -72,21 +73,22 @@ void expand_architecture(ConfigNode& map, Diagnostics& diagnostics) {
 
 bool ModelConfig::rewrite(ConfigNode& map, Diagnostics& diagnostics) {
   Diagnostics found;
-  const ConfigNode* from = map.find("from");
-  if (from != nullptr && from->is_null()) {
-    map.erase("from");
-  } else if (from != nullptr && !rewrite_huggingface_model(map, found)) {
+  // A file or option on top of others may replace the way in which they choose the model.
+  for (const char* key : {"type", "layers", "blocks", "from"}) {
+    if (const ConfigNode* value = map.find(key); value != nullptr && value->is_null()) {
+      map.erase(key);
+    }
+  }
+  if (map.find("from") != nullptr && !rewrite_huggingface_model(map, found)) {
     diagnostics.append(found);
     return false;
   }
-  const ConfigNode* type = map.find("type");
-  if (type && !type->is_null()) {
+  if (map.find("type") != nullptr) {
     expand_architecture(map, found);
   } else {
     BlockExpander expander(layer_keys(), found);
     if (const ConfigNode* blocks = map.find("blocks")) expander.define(*blocks);
     if (ConfigNode* layers = map.find("layers")) *layers = expander.expand(*layers);
-    map.erase("type");
     map.erase("blocks");
   }
   diagnostics.append(found);
@@ -178,12 +180,14 @@ EmittedModel emit_model(const ModelRequest& r) {
   EmittedModel out;
   GraphBuilder builder(out.graph);
   LayerContext context(builder, r.training, r.compute, r.ghost_groups);
+  LayerContext::Inputs fields;
   for (const InputSpec& input : r.inputs) {
     std::vector<int64_t> dims{r.samples};
     dims.insert(dims.end(), input.sample.shape.begin(), input.sample.shape.end());
     const DType dtype = input.sample.dtype == DType::f32 ? r.compute : input.sample.dtype;
     out.inputs.push_back(
         builder.add_value("input." + input.name, {Shape(dims), dtype}, Role::input));
+    fields.emplace_back(input.name, out.inputs.back());
   }
   context.set_noise(r.noise);
   context.set_default_init(r.model.init.get());
@@ -191,10 +195,6 @@ EmittedModel emit_model(const ModelRequest& r) {
   context.set_outputs(r.outputs);
   context.set_streams(r.streams);
   context.set_lora(r.model.adapters());
-  LayerContext::Inputs fields;
-  for (size_t i = 0; i < out.inputs.size(); ++i) {
-    fields.emplace_back(r.inputs[i].name, out.inputs[i]);
-  }
   out.output = context.emit_model(r.model.layers, fields, r.model.location);
   for (size_t i = 0; i < r.teachers.size(); ++i) {
     const ModelConfig& model = *r.teachers[i];

@@ -6,14 +6,8 @@
 namespace dltrain {
 namespace {
 
-// A model file: `rest` is the definition of a block, without the other keys.
-struct Parsed {
-  std::string description;
-  ConfigNode blocks;
-  ConfigNode rest;
-};
-
-// Returns the tree of a file merged into that of the file that it extends.
+// Returns the tree of a file merged into that of the file that it extends. Without `description`
+// and `blocks` it is the definition of a block.
 std::optional<ConfigNode> read_tree(const EmbeddedFile& file, Diagnostics& diagnostics) {
   const auto source = std::make_shared<Source>(
       Source{fmt::format("{}.yaml (built in)", file.name), std::string(file.text), false, true});
@@ -33,38 +27,36 @@ std::optional<ConfigNode> read_tree(const EmbeddedFile& file, Diagnostics& diagn
   return {};
 }
 
-std::optional<Parsed> parse(const EmbeddedFile& file, Diagnostics& diagnostics) {
-  auto tree = read_tree(file, diagnostics);
-  if (!tree) return {};
-  Parsed out;
-  if (const ConfigNode* doc = tree->find("description")) out.description = doc->text;
-  if (const ConfigNode* blocks = tree->find("blocks")) out.blocks = *blocks;
-  tree->erase("description");
-  tree->erase("blocks");
-  out.rest = *std::move(tree);
-  return out;
+// Removes a key and returns its value, which is null if there is none.
+ConfigNode take(ConfigNode& map, std::string_view key) {
+  const ConfigNode* found = map.find(key);
+  ConfigNode value = found != nullptr ? *found : ConfigNode();
+  map.erase(key);
+  return value;
 }
 
 }  // namespace
 
 ModelSummary summarize(const EmbeddedFile& file) {
   Diagnostics diagnostics;
-  const auto parsed = parse(file, diagnostics);
+  auto tree = read_tree(file, diagnostics);
   diagnostics.throw_if_any();
-  check_internal(parsed.has_value(), "{} is not a map", file.name);
-  return {parsed->description,
-          read_block({std::string(file.name), {}}, parsed->rest, {}, diagnostics).parameters};
+  check_internal(tree.has_value(), "{} is not a map", file.name);
+  const std::string description = take(*tree, "description").text;
+  tree->erase("blocks");
+  return {description, read_block({std::string(file.name), {}}, *tree, {}, diagnostics).parameters};
 }
 
 ConfigNode instantiate_model(const EmbeddedFile& file, const ConfigNode& arguments,
                              const ConfigNode& type, const std::vector<std::string>& common,
                              const std::vector<std::string>& reserved, Diagnostics& diagnostics) {
-  const auto parsed = parse(file, diagnostics);
-  if (!parsed) return {};
+  auto tree = read_tree(file, diagnostics);
+  if (!tree) return {};
   BlockExpander expander(common, diagnostics);
-  expander.define(parsed->blocks);
+  expander.define(take(*tree, "blocks"));
+  tree->erase("description");
   const BlockDefinition definition =
-      read_block({std::string(file.name), type.location}, parsed->rest, reserved, diagnostics);
+      read_block({std::string(file.name), type.location}, *tree, reserved, diagnostics);
   return expander.instantiate(definition, arguments, type.location,
                               fmt::format("model (type {})", file.name), "model.");
 }

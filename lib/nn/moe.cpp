@@ -10,7 +10,6 @@
 // experts.gate_proj.weight, experts.up_proj.weight [experts, hidden, in], experts.down_proj.weight
 // [experts, in, hidden], and likewise shared_experts.* without the first axis.
 #include <array>
-#include <cmath>
 
 #include "base/error.h"
 #include "nn/layer.h"
@@ -86,8 +85,11 @@ struct Moe final : Layer {
     const Shape shape = c.shape(x);
     if (shape.rank() > 3) expect_vectors(shape);
     GraphBuilder& b = c.builder();
-    std::vector<ValueId> router{x, weight(c, "gate.weight", {num_experts, shape[-1]})};
-    if (router_bias) router.push_back(c.parameter("gate.bias", {num_experts}, init(shape[-1])));
+    const int64_t in = shape[-1];
+    std::vector<ValueId> router{x, weight(c, "gate.weight", {num_experts, in})};
+    if (router_bias) {
+      router.push_back(c.parameter("gate.bias", {num_experts}, Initializer::uniform_for(in)));
+    }
     const ValueId logits =
         b.emit1("matmul", router, {{"transpose_b", true}, {"full_precision", true}});
     const auto routed = b.emit("top_k_routing", {b.emit1("softmax", {logits})},
@@ -110,14 +112,10 @@ struct Moe final : Layer {
   }
 
  private:
-  // As linear layers have.
-  static Initializer init(int64_t in) {
-    return Initializer::uniform_within(1.0 / std::sqrt(static_cast<double>(in)));
-  }
   static ValueId weight(LayerContext& c, const std::string& name, const Shape& shape) {
     FileLayout file{shape, {}};
     file.stacked = shape.rank() == 3;
-    return c.parameter(name, shape, init(shape[-1]), file);
+    return c.parameter(name, shape, Initializer::uniform_for(shape[-1]), file);
   }
 
   // The products of one MLP, or with `offsets` of one for each expert.

@@ -9,8 +9,8 @@ namespace dltrain {
 namespace {
 
 // Calls visit(index in memory, index in file) for every element.
-template <typename SampleVisit>
-void for_each_element(const ParameterInfo& info, SampleVisit visit) {
+template <typename Visit>
+void for_each_element(const ParameterInfo& info, const Visit& visit) {
   const Shape& file = info.file.shape;
   const int rank = file.rank();
   std::array<int64_t, Shape::kMaxRank> stride{}, place{};

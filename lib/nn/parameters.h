@@ -22,7 +22,7 @@ struct FileLayout {
   bool stacked = false;          // a matrix [out, in] for each expert: [experts, out, in]
 };
 
-// Whether a parameter learns (model.lora).
+// Tells whether a parameter learns (model.lora).
 enum class Adaptation : uint8_t {
   own,      // yes, unless it is frozen by a key
   frozen,   // no: the adapters learn instead
@@ -36,15 +36,16 @@ struct ParameterInfo {
   Initializer initializer;
   FileLayout file;
   Adaptation adaptation = Adaptation::own;
-  // Of a frozen matrix: how state keeps it (passes/frozen_base.h). `spec` is that of the weight.
+  // The format in which state keeps a frozen matrix (passes/frozen_base.h). `spec` is that of the
+  // weight.
   WeightCodes codes = {};
   bool shared = false;  // by another layer (`share`), such as that of a tied embedding
 };
 
-// The names of those that model.lora freezes.
+// Returns the names of the parameters that model.lora freezes.
 std::set<std::string> frozen_parameters(const std::vector<ParameterInfo>& parameters);
 
-// The name of a part of a stacked tensor (nn/huggingface/families.h).
+// Returns the name of a part of a stacked tensor (nn/huggingface/families.h).
 inline std::string part_name(std::string_view name, int64_t part) {
   return std::string(name).append("[").append(std::to_string(part)).append("]");
 }

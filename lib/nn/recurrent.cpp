@@ -5,10 +5,7 @@
 // state of the same row of the previous batch (truncated back-propagation through time).
 #include "ops/recurrent.h"
 
-#include <cmath>
-
 #include "base/error.h"
-#include "base/philox.h"
 #include "nn/decoding.h"
 #include "nn/layer.h"
 #include "ops/gathered_parts.h"
@@ -21,7 +18,8 @@ struct Recurrent : Layer {
   bool bias = true, bidirectional = false, return_sequences = true, carry_state = false;
   double dropout = 0;
 
-  virtual std::string op_kind() const = 0;
+  // The attribute `kind` of the ops: that of lstm and gru is the kind of the layer.
+  virtual std::string op_kind() const { return kind; }
 
   void describe(Fields& f) override {
     f.integer("hidden_size", hidden_size,
@@ -76,7 +74,9 @@ struct Recurrent : Layer {
                          : "gives one vector a text (return_sequences)");
     }
     for (int64_t layer = 0; layer < num_layers; ++layer) {
-      if (layer > 0) x = drop(c, x, layer);
+      if (layer > 0) {
+        x = c.with_dropout(x, dropout, fmt::format("{}.dropout_l{}", c.path(), layer));
+      }
       const bool whole = return_sequences || layer + 1 < num_layers;
       std::vector<ValueId> out;
       for (const bool reverse : {false, true}) {
@@ -95,8 +95,8 @@ struct Recurrent : Layer {
     const std::string suffix = fmt::format("_l{}{}", layer, reverse ? "_reverse" : "");
     const Attributes attributes{{"kind", op_kind()}, {"reverse", reverse}};
     const int64_t width = recurrent_gates(recurrent_kind(attributes)) * hidden_size;
-    // As in torch, all values are uniform within 1/√hidden_size.
-    const auto init = Initializer::uniform_within(1 / std::sqrt(static_cast<double>(hidden_size)));
+    // All initial values are uniform within 1/√hidden_size, as in torch.
+    const auto init = Initializer::uniform_for(hidden_size);
     const auto parameter = [&](const char* name, const Shape& shape) {
       return c.parameter(name + suffix, shape, init);
     };
@@ -159,21 +159,6 @@ struct Recurrent : Layer {
     const ValueId one = emit_range(c.builder(), y, 1, {reverse ? 0 : shape[1] - 1, 1});
     return c.reshape(one, {shape[0], shape[2]});
   }
-
-  ValueId drop(LayerContext& c, ValueId x, int64_t layer) const {
-    if (!c.noise() || dropout == 0) return x;
-    const uint64_t stream = random_stream(fmt::format("{}.dropout_l{}", c.path(), layer));
-    return c.builder().emit1("dropout", {x, c.builder().step_state()},
-                             {{"rate", dropout}, {"stream", static_cast<int64_t>(stream)}});
-  }
-};
-
-struct Lstm final : Recurrent {
-  std::string op_kind() const override { return "lstm"; }
-};
-
-struct Gru final : Recurrent {
-  std::string op_kind() const override { return "gru"; }
 };
 
 struct Rnn final : Recurrent {
@@ -191,8 +176,8 @@ struct Rnn final : Recurrent {
 
 std::vector<KindRow<Layer>> recurrent_rows() {
   return {{"lstm", "long short-term memory over tokens (Hochreiter and Schmidhuber 1997)",
-           make_kind_of<Lstm>, "hidden_size"},
-          {"gru", "gated recurrent units over tokens (Cho et al. 2014)", make_kind_of<Gru>,
+           make_kind_of<Recurrent>, "hidden_size"},
+          {"gru", "gated recurrent units over tokens (Cho et al. 2014)", make_kind_of<Recurrent>,
            "hidden_size"},
           {"rnn", "a plain recurrent network over tokens (Elman 1990)", make_kind_of<Rnn>,
            "hidden_size"}};

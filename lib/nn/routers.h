@@ -36,8 +36,9 @@ struct RouterSums {
 struct RouterReport {
   // Means over all routers: balance_loss and router_z_loss without their coefficients,
   // router_entropy in nats, and the largest share of tokens that one expert got (max_expert_load).
-  // With a capacity dropped_share, that of the chosen pairs of a token and an expert; with experts
-  // on several ranks expert_buffer, the greatest that a message needed (parallelism.expert_buffer).
+  // With a capacity they have dropped_share, the share of the chosen pairs of a token and an expert
+  // that was dropped. With experts on several ranks they have expert_buffer, the greatest buffer
+  // that a message needed (parallelism.expert_buffer).
   std::vector<std::pair<std::string, double>> values;
   // For each layer the share of the tokens that chose each expert; balanced it is K / E.
   std::vector<std::pair<std::string, std::vector<double>>> load;

@@ -8,12 +8,12 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
+
 namespace dltrain {
 namespace {
 
-using CurveLine = nlohmann::json;
-
-void add_row(CurveTable& table, const CurveLine& line) {
+void add_row(CurveTable& table, const nlohmann::json& line) {
   for (const auto& [key, value] : line.items()) {
     if (!value.is_number()) continue;
     std::vector<double>& column = table.columns[key];
@@ -58,7 +58,7 @@ RunCurves read_curves(const std::filesystem::path& run) {
   RunCurves out;
   std::ifstream in(run / "metrics.jsonl");
   for (std::string text; std::getline(in, text);) {
-    const CurveLine line = CurveLine::parse(text, nullptr, /*allow_exceptions=*/false);
+    const nlohmann::json line = try_parse_json(text);
     if (!line.is_object()) continue;
     const auto loss = line.find("loss");
     if (loss != line.end()) {
@@ -114,12 +114,16 @@ std::string judge_curve(const std::vector<double>& steps, const std::vector<doub
     return fmt::format("overfits from step {:.0f} on: {:.0f} % above its minimum at the end",
                        steps[best], 100 * rise);
   }
-  // Where all but little of the whole improvement was reached.
+  // The first point at which all but little of the whole improvement is reached.
   const double whole = curve.front() - *least;
   if (!(whole > 0)) return "does not fall";
   size_t reached = 0;
   while (curve[reached] - *least > kLittle * whole) ++reached;
-  if (4 * reached >= 3 * curve.size()) return "still falling at the end: more steps would help";
+  if (4 * reached >= 3 * curve.size()) {
+    return evaluation && after > 0
+               ? fmt::format("lowest at step {:.0f}, not at the end", steps[best])
+               : "still falling at the end: more steps would help";
+  }
   return fmt::format("saturated from step {:.0f} on", steps[reached]);
 }
 

@@ -30,10 +30,11 @@ RunCurves read_curves(const std::filesystem::path& run);
 // no spike is lost. 0: all rows.
 CurveTable thinned(const CurveTable& table, size_t points);
 
-// Returns what a loss curve says about the length of its training, "" for fewer than 5 evaluations
-// or 20 logged steps: "still falling at the end: more steps would help", "saturated from step 300
-// on", "overfits from step 200 on: 12 % above its minimum at the end". `evaluation`: of the eval
-// split, which alone can show overfitting.
+// Judges the length of a training by its loss curve: "still falling at the end: more steps would
+// help", "lowest at step 300, not at the end", "saturated from step 300 on", "overfits from step
+// 200 on: 12 % above its minimum at the end"; "" for fewer than 5 evaluations or 20 logged steps.
+// `evaluation`: the curve is that of the eval split, which alone can show overfitting. That of
+// training is no advice for a run with evaluations.
 std::string judge_curve(const std::vector<double>& steps, const std::vector<double>& losses,
                         bool evaluation);
 

@@ -38,7 +38,7 @@ ModelJson memory_json(const PlanReport& report) {
 }
 
 // The live bytes of activations and workspaces over the calls of a micro-step and the update. Of
-// many calls the one with the most bytes of each group.
+// many calls it has the one with the most bytes in each group.
 ModelJson timeline_json(const Program& program, const MemoryPeak& peak) {
   constexpr size_t kMost = 2000, kNamed = 8;
   const std::vector<Node>& nodes = program.graph().nodes;

@@ -97,7 +97,7 @@ Json classes_of(const fs::path& run) {
   return out;
 }
 
-// Those of the last evaluation, or null.
+// The predictions of the last evaluation, or null.
 Json predictions_of(const fs::path& run) {
   fs::path newest;
   std::error_code error;
@@ -139,11 +139,9 @@ Json roofline_of(const fs::path& run) {
 Json attempts_of(const RunRecord& run) {
   Json out = Json::array();
   for (const RunAttempt& a : run.attempts) {
-    std::string command = "dltrain";
-    for (const std::string& word : a.command) command += " " + quoted_for_shell(word);
     out.push_back({{"attempt", a.attempt},
                    {"time", number(a.time)},
-                   {"command", command},
+                   {"command", a.command_text()},
                    {"host", a.host},
                    {"device", a.device},
                    {"revision", a.revision},
@@ -189,7 +187,8 @@ std::string verdict_of(const RunRecord& run, const RunCurves& curves) {
   };
   if (const std::string eval = judged(curves.eval, "eval_loss", true); !eval.empty()) {
     add("evaluation loss: " + eval);
-  } else if (const std::string train = judged(curves.train, "loss", false); !train.empty()) {
+  } else if (const std::string train = judged(curves.train, "loss", false);
+             curves.eval.rows == 0 && !train.empty()) {
     add("training loss: " + train);
   }
   return out;
@@ -216,7 +215,26 @@ Json progress_json(const RunRecord& run, const RunCurves& curves, size_t points)
           {"texts", texts_of(run.folder)}};
 }
 
-Json run_json(const RunRecord& run, const RunCurves& curves,
+// The names of the runs, with as many of the folders above as tell them apart.
+std::vector<std::string> distinct_names(const std::vector<RunRecord>& runs) {
+  constexpr int kMostFolders = 16;
+  std::vector<std::string> out;
+  std::vector<fs::path> above;
+  for (const RunRecord& run : runs) {
+    out.push_back(run.name);
+    above.push_back(named_folder(run.folder).parent_path());
+  }
+  for (int i = 0; i < kMostFolders; ++i) {
+    if (std::set(out.begin(), out.end()).size() == out.size()) break;
+    for (size_t k = 0; k < out.size(); ++k) {
+      out[k] = (above[k].filename() / out[k]).string();
+      above[k] = above[k].parent_path();
+    }
+  }
+  return out;
+}
+
+Json run_json(const RunRecord& run, const std::string& name, const RunCurves& curves,
               const std::map<std::string, std::string>& settings, const ReportOptions& options,
               bool planned) {
   Json tags = Json::array();
@@ -230,7 +248,7 @@ Json run_json(const RunRecord& run, const RunCurves& curves,
   Json predictions = predictions_of(run.folder);
   Json model = planned ? report_model(run, options.engines, predictions)
                        : Json{{"problem", "the report has more than 4 runs"}};
-  Json out{{"name", printable(run.name)},
+  Json out{{"name", printable(name)},
            {"folder", printable(run.folder.string())},
            {"quoted", quoted_for_shell(run.folder.string())},
            {"goal", setting("experiment.goal")},
@@ -254,17 +272,20 @@ std::string report_json(const std::vector<RunRecord>& runs, const ReportOptions&
   }
   Json differing = Json::array();
   for (const auto& [key, different] : values) {
-    const bool everywhere =
-        std::ranges::all_of(settings, [&](const auto& of_run) { return of_run.contains(key); });
+    // Runs without a readable configuration do not count.
+    const bool everywhere = std::ranges::all_of(
+        settings, [&](const auto& of_run) { return of_run.empty() || of_run.contains(key); });
     const bool about_run = key == "name" || key.starts_with("experiment.");
     if (!about_run && (different.size() > 1 || !everywhere)) differing.push_back(key);
   }
   std::vector<RunCurves> curves(runs.size());
 #pragma omp parallel for schedule(dynamic)
   for (size_t i = 0; i < runs.size(); ++i) curves[i] = read_curves(runs[i].folder);
+  const std::vector<std::string> names = distinct_names(runs);
   Json list = Json::array();
   for (size_t i = 0; i < runs.size(); ++i) {
-    list.push_back(run_json(runs[i], curves[i], settings[i], options, runs.size() <= kPlannedRuns));
+    list.push_back(
+        run_json(runs[i], names[i], curves[i], settings[i], options, runs.size() <= kPlannedRuns));
   }
   const Json out{{"title", printable(options.title.empty() ? runs[0].name : options.title)},
                  {"dltrain", version()},

@@ -101,7 +101,7 @@ bool PageServer::read_request(Connection& connection) const {
   if (count > 0) connection.request.append(part.data(), static_cast<size_t>(count));
   const size_t end = connection.request.find("\r\n\r\n");
   if (end == std::string::npos && connection.request.size() <= kMostRequest) return true;
-  // Without an end the request is too long, and its first line is that of no page.
+  // A request without an end is too long; it is answered as one for no page.
   connection.answer = answer_to(end == std::string::npos ? "" : connection.request.substr(0, end));
   return write_answer(connection);
 }

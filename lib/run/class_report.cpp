@@ -23,6 +23,24 @@ Json scores_json(const ClassScores& scores) {
           {"support", static_cast<int64_t>(scores.support)}};
 }
 
+// The confusion matrix of labels; empty for another one, or one too wide for a terminal.
+std::string confusion_text(const ClassReport& report, const std::vector<std::string>& names,
+                           size_t width) {
+  constexpr size_t kMostClasses = 20;
+  const size_t classes = report.classes.size();
+  if (report.confusion.empty() || report.of_outputs || classes > kMostClasses) return "";
+  std::string out = "confusion: a row for each class of the targets, a column for each predicted\n";
+  const auto digits = fmt::formatted_size("{:.0f}", std::ranges::max(report.confusion));
+  for (size_t row = 0; row < classes; ++row) {
+    out += fmt::format("{:<{}}", name_of_class_report(row, names), width);
+    for (size_t column = 0; column < classes; ++column) {
+      out += fmt::format("  {:>{}.0f}", report.confusion[row * classes + column], digits);
+    }
+    out += '\n';
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string print_class_report(const ClassReport& report, const std::vector<std::string>& names) {
@@ -39,7 +57,7 @@ std::string print_class_report(const ClassReport& report, const std::vector<std:
     line(name_of_class_report(k, names), report.classes[k]);
   line("macro mean", report.macro);
   line("weighted mean", report.weighted);
-  return printable(out);
+  return printable(out + confusion_text(report, names, width));
 }
 
 Json class_report_json(const ClassReport& report, const std::vector<std::string>& names) {

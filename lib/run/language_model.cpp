@@ -11,7 +11,6 @@
 #include "checkpoint/weights.h"
 #include "data/sequence_config.h"
 #include "data/text_files.h"
-#include "run/resume.h"
 #include "tensor/safetensors.h"
 #include "text/special_tokens.h"
 
@@ -20,16 +19,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path folder_of_weights(const fs::path& weights) {
-  return fs::is_directory(weights) ? weights : weights.parent_path();
-}
-
 std::shared_ptr<const Tokenizer> find_tokenizer(const fs::path& given,
                                                 const std::optional<ResumeChoice>& checkpoint,
                                                 const fs::path& weights) {
   const auto own = [&]() -> std::shared_ptr<const Tokenizer> {
     if (checkpoint) return run_tokenizer(*checkpoint);
-    const fs::path folder = folder_of_weights(weights);
+    const fs::path folder = fs::is_directory(weights) ? weights : weights.parent_path();
     return holds_tokenizer(folder) ? load_tokenizer(folder) : nullptr;
   };
   if (given.empty()) return own();
@@ -123,7 +118,9 @@ std::optional<PairTokens> LanguageModel::pair() const {
   return pair_tokens(*tokenizer_, source_.string());
 }
 
-std::vector<int32_t> LanguageModel::encode(const std::string& text, size_t number) {
+std::vector<int32_t> LanguageModel::encode(const std::string& text, size_t number,
+                                           const std::string& before,
+                                           std::span<const int32_t> before_ids) {
   const SpecialText special = chat_ ? SpecialText::as_tokens : special_text_of(experiment_);
   if (special == SpecialText::as_text && !warned_) {
     if (const auto name = special_names(*tokenizer_).find(text, 0)) {
@@ -131,7 +128,7 @@ std::vector<int32_t> LanguageModel::encode(const std::string& text, size_t numbe
       warned_ = true;
     }
   }
-  return encode_text(*tokenizer_, special, text, number);
+  return encode_text(*tokenizer_, special, text, number, before, before_ids);
 }
 
 Decoder& LanguageModel::open(int64_t slots, int64_t capacity) {
@@ -209,10 +206,11 @@ void set_end(GenerateOptions& options, const ChatFormat* chat, const Tokenizer& 
 }
 
 std::vector<int32_t> encode_text(const Tokenizer& tokenizer, SpecialText special,
-                                 const std::string& text, size_t number) {
+                                 const std::string& text, size_t number, const std::string& before,
+                                 std::span<const int32_t> before_ids) {
   try {
     check_utf8(text);
-    return tokenizer.encode(text, special);
+    return tokenizer.encode_after(*tokenizer.encoder(special), before, before_ids, text);
   } catch (const EncodeError& error) {
     throw Error(ExitCode::data, error.reason(),
                 fmt::format("prompt {}, byte {}", number, error.offset()));

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,8 +43,10 @@ class LanguageModel {
   void set_chat(const std::optional<ChatConfig>& format);
 
   // Encodes a text as the run's data; warns once of a name that is read as ordinary text. Needs a
-  // tokenizer; throws like encode_text().
-  std::vector<int32_t> encode(const std::string& text, size_t number);
+  // tokenizer; `before` and errors: see encode_text().
+  std::vector<int32_t> encode(const std::string& text, size_t number,
+                              const std::string& before = {},
+                              std::span<const int32_t> before_ids = {});
 
   // Allocates the memory and reads the weights: the averages of a checkpoint, if it has them.
   Decoder& open(int64_t slots, int64_t capacity);
@@ -73,7 +76,7 @@ std::vector<TextRequest> text_requests(const std::vector<std::vector<int32_t>>& 
 // texts, and the source, if there is one.
 DecodeRequest decode_request(const Experiment& experiment);
 
-// How names of special tokens in a prompt are read: as in the data; without texts, as tokens.
+// Returns how names of special tokens in a prompt are read: as in the data, else as tokens.
 SpecialText special_text_of(const Experiment& experiment);
 
 // The format of the data's chats; absent: they are none.
@@ -84,8 +87,10 @@ std::string prompt_text(const ChatFormat* chat, const std::string& prompt);
 void set_end(GenerateOptions& options, const ChatFormat* chat, const Tokenizer& tokenizer);
 
 // Throws Error(data) with the number of the prompt and the byte for invalid UTF-8 and for
-// characters that are not in the vocabulary.
+// characters that are not in the vocabulary. `before`: the text that is continued, and its tokens.
 std::vector<int32_t> encode_text(const Tokenizer& tokenizer, SpecialText special,
-                                 const std::string& text, size_t number);
+                                 const std::string& text, size_t number,
+                                 const std::string& before = {},
+                                 std::span<const int32_t> before_ids = {});
 
 }  // namespace dltrain

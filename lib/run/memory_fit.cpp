@@ -5,9 +5,7 @@
 #include <sys/resource.h>
 
 #include "base/cpus.h"
-#include "base/error.h"
 #include "checkpoint/snapshot.h"
-#include "checkpoint/weights.h"
 #include "comm/collective_algorithms.h"
 #include "comm/unconnected_ranks.h"
 #include "ops/galore.h"
@@ -20,7 +18,7 @@ constexpr uint64_t kMiB = uint64_t{1} << 20;
 // Pages of the program and its libraries, of which MemoryLimit::used counts none, and buffers of
 // files: up to 37 MiB were measured. Each thread has its stack and its heap.
 constexpr uint64_t kHostAllowance = 48 * kMiB, kOfThread = kMiB;
-// What libraries take of a GPU after it is opened: an estimate.
+// The memory that libraries take of a GPU after it is opened: an estimate.
 constexpr uint64_t kGpuLibraries = 512 * kMiB;
 constexpr uint64_t kHeap = 64 * kMiB;  // addresses that glibc reserves for a thread's heap
 constexpr int kServices = 3;           // threads: checkpoints, log, progress

@@ -13,7 +13,7 @@ namespace dltrain {
 namespace {
 
 constexpr uint64_t kRoomToPlan = uint64_t{64} << 20;  // bytes, without which nothing is planned
-// What a process has more when the run begins than when its micro-batch is chosen, for each rank.
+// The memory that each rank's process takes between the choice of the micro-batch and the run.
 constexpr uint64_t kRoomToStart = uint64_t{4} << 20;
 constexpr int kMostRanks = 64;  // of the remedy that shards
 

@@ -44,18 +44,24 @@ class Rows {
       fail(ExitCode::usage, "--top-k {}: the model has {} classes", top, width_);
     }
     const auto tokenizer = dataset_.tokenizer();
-    for (int32_t id = 0; tokenizer && p_.positions() > 1 && id < p_.classes; ++id) {
-      names_.push_back(tokenizer->decode({&id, 1}));
+    texts_ = tokenizer && p_.positions() > 1;
+    for (int32_t id = 0; texts_ && id < p_.classes; ++id) {
+      const std::string text = text_of_token(*tokenizer, id);
+      names_.push_back(text.empty() ? fmt::format("<{}>", id) : text);
     }
   }
 
-  std::string csv() {
-    std::string out = csv_header() + "\n";
-    for (int64_t i = 0; i < p_.samples * p_.positions(); ++i) out += csv_row(i) + "\n";
+  std::string all(PredictionFormat format) {
+    const bool csv = format == PredictionFormat::csv;
+    std::string out = csv ? csv_header() + "\n" : "";
+    for (int64_t i = 0; i < p_.samples * p_.positions(); ++i) {
+      if (is_left_out(i)) continue;
+      out += (csv ? csv_row(i) : json_row(i).text()) + "\n";
+    }
     return out;
   }
 
-  // With a column for the loss, only of these.
+  // Only these rows, with a column for the loss.
   std::string suspects(const std::vector<Suspect>& list, PredictionFormat format) {
     const bool csv = format == PredictionFormat::csv;
     std::string out = csv ? "loss," + csv_header() + "\n" : "";
@@ -64,12 +70,6 @@ class Rows {
       out += csv ? fmt::format("{},{}\n", number(suspect.loss), csv_row(row))
                  : json_row(row).add_loss("loss", suspect.loss).text() + "\n";
     }
-    return out;
-  }
-
-  std::string jsonl() {
-    std::string out;
-    for (int64_t i = 0; i < p_.samples * p_.positions(); ++i) out += json_row(i).text() + "\n";
     return out;
   }
 
@@ -116,6 +116,10 @@ class Rows {
       out[i] = label ? class_name(static_cast<int64_t>(value)) : number(value);
     }
     return out;
+  }
+  // Padding, prompts and tokens that are not masked have no target.
+  bool is_left_out(int64_t row) {
+    return texts_ && dataset_.has_targets() && targets(row) == std::vector<std::string>(1);
   }
   const char* value_name() const {
     return p_.kind == TargetKind::binary ? "probability" : "output";
@@ -210,6 +214,7 @@ class Rows {
   const Dataset& dataset_;
   std::vector<std::string> names_;
   TensorSpec target_;
+  bool texts_ = false;  // positions are tokens of texts
   bool over_classes_;
   int64_t width_;  // numbers a row
   int64_t top_;
@@ -233,8 +238,7 @@ std::string suspect_text(const Predictions& predictions, const Dataset& dataset,
 
 std::string prediction_text(const Predictions& predictions, const Dataset& dataset,
                             PredictionFormat format, int64_t top) {
-  Rows rows(predictions, dataset, top);
-  return format == PredictionFormat::csv ? rows.csv() : rows.jsonl();
+  return Rows(predictions, dataset, top).all(format);
 }
 
 }  // namespace dltrain

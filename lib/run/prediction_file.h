@@ -1,5 +1,6 @@
 // Files of predictions: one row for each sample, in file order; for models that classify several
-// positions of a sample, such as the next token of each token, one row for each position.
+// positions of a sample, such as the next token of each token, one row for each position; of texts
+// only for those whose targets count.
 //
 // CSV, with a header:
 //   classes   sample,source,target,class,probability[,class_2,probability_2…]

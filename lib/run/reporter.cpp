@@ -19,13 +19,14 @@
 #include "telemetry/plot.h"
 
 namespace dltrain {
+namespace {
 
+// Returns the model FLOP utilization: the model's arithmetic (compile/model_flops.h) per time as a
+// share of `peak_flops` (FLOP/s of one rank's device). 0: unknown.
 double model_flop_utilization(const Session& session, double step_ms, double peak_flops) {
   const double flops = session.step_model_flops();
   return step_ms > 0 && peak_flops > 0 ? flops / (1e-3 * step_ms * peak_flops) : 0;
 }
-
-namespace {
 
 // "400 steps in 0.4 s (0.91 ms a step, fastest 0.73)": the time of the loop, with evaluations and
 // checkpoints, and of a step the median.

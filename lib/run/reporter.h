@@ -64,10 +64,6 @@ class Reporter {
   std::optional<Hooks> hooks_;  // rank 0
 };
 
-// The model FLOP utilization: the model's arithmetic (compile/model_flops.h) per time as a share of
-// `peak_flops` (FLOP/s of one rank's device). 0: unknown.
-double model_flop_utilization(const Session& session, double step_ms, double peak_flops);
-
 // The content of summary.json and --result. `outcome` may be null for a run that failed early.
 JsonObject make_summary(const Experiment& experiment, ExitCode code, const std::string& message,
                         const Session* session, const TrainOutcome* outcome,

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <thread>
 
 #include <nlohmann/json.hpp>
 #include <omp.h>
@@ -89,10 +90,12 @@ class Run {
   void begin(const std::string& resolved);
   void note_attempt(const CheckpointState& origin) const;
   void write_start(const std::string& resolved) const;
+  void find_shared_folder(const std::string& resolved) const;
   void restore_folder(const std::string& resolved, const CheckpointState& origin);
   void log_start() const;
   void log_changes() const;
   CheckpointState origin();
+  std::string stop_message() const;
   void write_summaries(ExitCode code, const std::string& message) const;
 
   Experiment& experiment_;
@@ -163,6 +166,7 @@ void Run::open_device() {
 }
 
 void Run::open() {
+  declare_output(path_);  // not in a folder whose files are data
   agreement_ = agreement_of(experiment_, options_.ranks);
   session_ = open_session(experiment_,
                           {.engines = options_.engines,
@@ -330,6 +334,7 @@ void Run::log_start() const {
     log_info("{}: {} tensors loaded", loaded_->from.string(), loaded_->loaded);
     for (const auto& name : loaded_->missing) log_warning("  not in the file: {}", name);
     for (const auto& name : loaded_->unexpected) log_warning("  not in the model: {}", name);
+    for (const auto& shapes : loaded_->reshaped) log_warning("  {}: initialised again", shapes);
     for (const auto& name : loaded_->not_finite) {
       log_warning("  has values that are not finite: {}", name);
     }
@@ -358,6 +363,30 @@ void Run::begin(const std::string& resolved) {
 void Run::write_start(const std::string& resolved) const {
   write_file_atomically(path_ / "config.yaml", resolved);
   if (const auto tokenizer = session_.data.train->tokenizer()) save_tokenizer(*tokenizer, path_);
+}
+
+// Throws Error(storage) if this rank saves shards and does not see the file that rank 0 has
+// written.
+void Run::find_shared_folder(const std::string& resolved) const {
+  if (is_leader() || !session_.shares_state()) return;
+  const std::filesystem::path file = path_ / "config.yaml";
+  // Network file systems may show a new file up to a minute later.
+  const std::chrono::duration<double> limit(experiment_.parallelism.join_timeout);
+  const auto end = std::chrono::steady_clock::now() + limit;
+  do {
+    std::error_code ignored;
+    if (std::filesystem::exists(file, ignored) &&
+        read_file(file, kMaxConfigBytes, ExitCode::storage) == resolved) {
+      return;
+    }
+    check_stop();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  } while (std::chrono::steady_clock::now() < end);
+  fail(ExitCode::storage,
+       "rank {} on {} does not see the run folder {} of rank 0: ranks that save shards need a "
+       "folder that all of them share (--output-dir; an absolute path if they were started in "
+       "different folders)",
+       options_.ranks.rank, host_name(), path_.string());
 }
 
 // Makes the folder that of a run again if it was deleted or moved meanwhile.
@@ -395,6 +424,22 @@ void Run::note_attempt(const CheckpointState& origin) const {
                         .threads = omp_get_max_threads()});
 }
 
+std::string Run::stop_message() const {
+  const int64_t steps = outcome_->steps;
+  if (outcome_->reason == StopReason::stop_at) {
+    const bool before = resume_ && resume_->state.step == steps;
+    return fmt::format("{} {}{}; --resume auto continues without --stop-at, or with a later step",
+                       before ? "nothing to do: step" : "stopped after step", steps,
+                       before ? " was reached before" : " by --stop-at");
+  }
+  return fmt::format("stopped {} by {}; {}",
+                     steps > 0 ? fmt::format("after step {}", steps) : "before the first step",
+                     outcome_->reason == StopReason::signal
+                         ? fmt::format("signal {}", outcome_->signal)
+                         : "the time limit",
+                     options_.go_on);
+}
+
 ExitCode Run::go() {
   const auto started = std::chrono::steady_clock::now();
   set_up_logging(std::nullopt);
@@ -416,6 +461,7 @@ ExitCode Run::go() {
     finished_.empty() ? begin(resolved) : report_finished();
   });
   if (!finished_.empty()) return ExitCode::ok;
+  prepare([&] { find_shared_folder(resolved); });
   const CheckpointState before = origin();
   note_attempt(before);
   reporter_.emplace(session_, path_, resume_ ? std::optional(session_.position.step) : std::nullopt,
@@ -445,14 +491,7 @@ ExitCode Run::go() {
     if (is_leader()) log_info("{}", message);
   } else if (outcome_->reason != StopReason::finished) {
     code = ExitCode::stopped;
-    message = fmt::format("stopped {} by {}; {}",
-                          outcome_->steps > 0 ? fmt::format("after step {}", outcome_->steps)
-                                              : "before the first step",
-                          outcome_->reason == StopReason::signal
-                              ? fmt::format("signal {}", outcome_->signal)
-                          : outcome_->reason == StopReason::stop_at ? "--stop-at"
-                                                                    : "the time limit",
-                          options_.go_on);
+    message = stop_message();
     const bool wanted = outcome_->reason == StopReason::stop_at;
     if (is_leader()) log_message(wanted ? LogLevel::info : LogLevel::warning, message);
   }

@@ -25,7 +25,7 @@ struct RunOptions {
   std::filesystem::path result;  // empty: none; the summary as one JSON object
   bool quiet = false;            // only warnings and errors on the terminal
   std::string log_level = "info";
-  // How a run that was stopped goes on.
+  // The end of the message about a run that was stopped.
   std::string go_on = "the same command with --resume auto continues";
   std::string layout = {};                // a line about parallelism.layout auto, to be logged
   std::vector<std::string> command = {};  // of this process, for attempts.jsonl

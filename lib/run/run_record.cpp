@@ -6,12 +6,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/encodings.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/run_lock.h"
 #include "base/utf8.h"
 #include "checkpoint/checkpoint_state.h"
+#include "config/diagnostics.h"
 #include "telemetry/json_object.h"
 
 namespace dltrain {
@@ -82,7 +84,45 @@ void read_summary(RunRecord& run, const nlohmann::json& summary) {
   if (code != 0) run.problem = text_in(summary, "message");
 }
 
+// Returns the keys of a configuration. Throws Error for a text that dump_config() did not write to
+// its end.
+std::vector<ConfigDifference> keys_of_experiment(const std::string& config) {
+  std::vector<ConfigDifference> keys;
+  try {
+    keys = keys_of_dump(config);
+  } catch (const ConfigError& error) {
+    fail(ExitCode::storage, "config.yaml: {}", error.diagnostics().all().front().message);
+  }
+  for (const char* section : {"model", "data", "optimizer", "training", "evaluation"}) {
+    const auto is_in = [&](const auto& key) { return key.path.starts_with(section); };
+    if (std::ranges::any_of(keys, is_in)) continue;
+    fail(ExitCode::storage, "config.yaml is damaged: it has no section {}", section);
+  }
+  return keys;
+}
+
+// Adds the numbers that the figures lack from the log, the last of each.
+void add_logged(RunRecord& run) {
+  std::map<std::string, double> logged;
+  for_each_line(run.folder / "metrics.jsonl", [&](const nlohmann::json& line) {
+    for (const auto& [key, value] : line.items()) {
+      if (value.is_number()) logged[key == "step" ? "steps" : key] = value.get<double>();
+    }
+  });
+  const auto end = logged.extract("time");
+  if (end && !run.attempts.empty() && end.mapped() >= run.attempts.back().time) {
+    logged["seconds"] = end.mapped() - run.attempts.back().time;
+  }
+  run.figures.merge(logged);
+}
+
 }  // namespace
+
+std::string RunAttempt::command_text() const {
+  std::string out = "dltrain";
+  for (const std::string& word : command) out += " " + quoted_for_shell(word);
+  return out;
+}
 
 void write_attempt(const std::filesystem::path& run, const RunAttempt& a) {
   JsonObject line;
@@ -95,10 +135,15 @@ void write_attempt(const std::filesystem::path& run, const RunAttempt& a) {
   file.close();
 }
 
+std::filesystem::path named_folder(const std::filesystem::path& run) {
+  std::error_code ignored;
+  const auto out = std::filesystem::absolute(run / "", ignored).lexically_normal().parent_path();
+  return out.filename() == "run" ? out.parent_path() : out;
+}
+
 RunRecord read_run(const std::filesystem::path& folder) {
-  // The runs of a sweep are all called run, in folders of the trials.
-  const auto named = folder.filename() == "run" ? folder.parent_path() : folder;
-  RunRecord out{.folder = folder, .name = named.filename().string(), .status = "interrupted"};
+  RunRecord out{
+      .folder = folder, .name = named_folder(folder).filename().string(), .status = "interrupted"};
   try {
     out.config = read_if_there(folder / "config.yaml");
     for_each_line(folder / kAttemptsFile,
@@ -116,16 +161,12 @@ RunRecord read_run(const std::filesystem::path& folder) {
       out.status = "broken";
       out.problem = "summary.json is no JSON object";
     }
-    if (out.figures.empty()) {
-      for_each_line(folder / "metrics.jsonl", [&](const nlohmann::json& line) {
-        for (const auto& [key, value] : line.items()) {
-          if (value.is_number()) out.figures[key == "step" ? "steps" : key] = value.get<double>();
-        }
-      });
-    }
+    if (!out.figures.contains("steps") || !out.figures.contains("loss")) add_logged(out);
     if (out.config.empty()) {
       out.status = "broken";
       out.problem = "config.yaml is missing or empty";
+    } else if (out.status != "broken") {
+      keys_of_experiment(out.config);  // throws
     }
   } catch (const std::exception& error) {
     out.status = "broken";
@@ -135,10 +176,15 @@ RunRecord read_run(const std::filesystem::path& folder) {
 }
 
 double whole_seconds(const std::map<std::string, double>& figures) {
-  double sum = figures.contains("training_seconds") ? 0 : NAN;
+  const auto found = [&](const std::string& key) {
+    const auto at = figures.find(key);
+    return at == figures.end() ? NAN : at->second;
+  };
+  if (!figures.contains("training_seconds")) return found("attempt") == 1 ? found("seconds") : NAN;
+  double sum = 0;
   for (const TimeSpentRow& row : kTimeSpent) {
-    const auto found = figures.find(fmt::format("{}_seconds", row.name));
-    if (found != figures.end()) sum += found->second;
+    const double seconds = found(fmt::format("{}_seconds", row.name));
+    if (!std::isnan(seconds)) sum += seconds;
   }
   return sum;
 }
@@ -158,6 +204,10 @@ std::vector<std::filesystem::path> find_runs(const std::filesystem::path& folder
   std::vector<std::filesystem::path> out;
   const auto look = [&](const auto& self, const std::filesystem::path& at, int depth) -> void {
     std::error_code error;
+    // A trial may also hold a reproduction of its run.
+    if (depth > 0 && std::filesystem::is_regular_file(at / "trial.json", error)) {
+      return self(self, at / "run", depth - 1);
+    }
     for (const char* name : {"metrics.jsonl", kAttemptsFile, "summary.json"}) {
       if (!std::filesystem::is_regular_file(at / name, error)) continue;
       out.push_back(at);
@@ -185,17 +235,22 @@ std::string plain_value(const std::string& yaml) {
 std::map<std::string, std::string> settings_of(const RunRecord& run, bool plain) {
   std::map<std::string, std::string> out;
   try {
-    for (const ConfigDifference& key : keys_of_dump(run.config)) {
+    for (const ConfigDifference& key : keys_of_experiment(run.config)) {
       out[printable(key.path)] = plain ? printable(plain_value(key.after)) : key.after;
     }
   } catch (const std::exception&) {
-    return {};  // no YAML
+    return {};
   }
   return out;
 }
 
 std::string RunRecord::value(const std::string& key) const {
+  if (key == "run") return printable(folder.string());
   if (key == "status") return status;
+  if (key == "time") {
+    const double seconds = whole_seconds(figures);
+    return std::isnan(seconds) ? "" : fmt::format("{:.6g}", seconds);
+  }
   if (const auto number = figures.find(key); number != figures.end()) {
     return fmt::format("{:.6g}", number->second);
   }

@@ -1,7 +1,5 @@
 #include "run/samples.h"
 
-#include <chrono>
-
 #include "base/error.h"
 #include "run/language_model.h"
 
@@ -76,7 +74,7 @@ void check_samples(const Session& session) {
   try {
     const DecodeRequest request = request_of(session);
     check_prompts(decoder_info(request), encoded_prompts(*session.experiment, *tokenizer));
-    // Has this engine all kernels?
+    // Throws unless the engine has all kernels.
     const Program check(build_decode_graph(request).graph, {.engine = &session.executor->engine(),
                                                             .device = &session.executor->device()});
   } catch (const ConfigError& error) {
@@ -112,14 +110,13 @@ Samples::Samples(Session& session)
 }
 
 std::optional<SampleRecord> Samples::draw(int64_t step, const StopCheck& stop) {
-  const auto started = std::chrono::steady_clock::now();
   bool stopped = false;
   GenerateReport report = generate(*decoder_, requests_, options_,
                                    [&](size_t, std::string_view, std::optional<int32_t>, bool) {
                                      return !(stopped = stopped || stop());
                                    });
   if (stopped) return std::nullopt;
-  SampleRecord record{.step = step, .texts = {}, .seconds = 0};
+  SampleRecord record{.step = step, .texts = {}};
   for (size_t i = 0; i < report.texts.size(); ++i) {
     GeneratedText& text = report.texts[i];
     record.texts.push_back({.prompt = config_.prompts[i],
@@ -127,8 +124,6 @@ std::optional<SampleRecord> Samples::draw(int64_t step, const StopCheck& stop) {
                             .finish = std::string(finish_reason_name(text.finish)),
                             .tokens = static_cast<int64_t>(text.tokens.size())});
   }
-  record.seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   return record;
 }
 

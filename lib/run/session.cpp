@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/error.h"
-
 namespace dltrain {
 
 std::string Session::teacher_fingerprint() const {

@@ -30,6 +30,24 @@ void cut_streams(const DatasetConfig& config, DataSplit& data, int64_t streams) 
   if (data.eval) data.eval = parallel_streams(data.eval, streams, "data.eval");
 }
 
+// Changes the targets of both splits to those of the loss, and returns their properties.
+TargetInfo prepare_targets(const Loss& loss, DataSplit& data) {
+  // Labels of two classes become numbers 0 and 1.
+  for (auto* split : {&data.train, &data.eval}) {
+    const bool answers = *split && loss.target_kind({}) == TargetKind::binary;
+    if (answers && target_sample(**split).dtype == DType::i32) *split = labels_as_targets(*split);
+  }
+  TargetInfo info{.sample = target_sample(*data.train), .label_counts = {}};
+  if (info.sample->dtype != DType::i32) return info;
+  if (const auto ignored = loss.ignored_label()) {
+    for (auto* split : {&data.train, &data.eval}) {
+      if (*split) *split = ignore_label(*split, *ignored);
+    }
+  }
+  if (loss.wants_label_counts()) info.label_counts = count_labels(*data.train);
+  return info;
+}
+
 }  // namespace
 
 void open_data(Session& session) {
@@ -59,23 +77,6 @@ std::vector<InputSpec> model_inputs(const std::vector<FieldSpec>& fields) {
 StreamInfo stream_info(const DatasetConfig& config, const Dataset& dataset, int64_t streams) {
   if (config.sampling != Sampling::streams) return {};
   return {.rows = streams, .steps = dataset.size() / streams};
-}
-
-TargetInfo prepare_targets(const Loss& loss, DataSplit& data) {
-  // Labels of two classes become numbers 0 and 1.
-  for (auto* split : {&data.train, &data.eval}) {
-    const bool answers = *split && loss.target_kind({}) == TargetKind::binary;
-    if (answers && target_sample(**split).dtype == DType::i32) *split = labels_as_targets(*split);
-  }
-  TargetInfo info{.sample = target_sample(*data.train), .label_counts = {}};
-  if (info.sample->dtype != DType::i32) return info;
-  if (const auto ignored = loss.ignored_label()) {
-    for (auto* split : {&data.train, &data.eval}) {
-      if (*split) *split = ignore_label(*split, *ignored);
-    }
-  }
-  if (loss.wants_label_counts()) info.label_counts = count_labels(*data.train);
-  return info;
 }
 
 TargetInfo step_targets(Session& session) {

@@ -16,10 +16,8 @@ TensorSpec target_sample(const Dataset& dataset);
 std::vector<InputSpec> model_inputs(const std::vector<FieldSpec>& fields);
 StreamInfo stream_info(const DatasetConfig& config, const Dataset& dataset, int64_t streams);
 
-// Returns the properties of the targets for the loss. Replaces labels that the loss ignores by −100
-// in both splits.
-TargetInfo prepare_targets(const Loss& loss, DataSplit& data);
-// The same for the training step of a session, whose samples may be mixed.
+// Returns the properties of the targets for the training step of a session. Replaces labels that
+// the loss ignores by −100 in both splits.
 TargetInfo step_targets(Session& session);
 
 // Returns the number of different ids of the first input and the labels of both splits; 0 without.

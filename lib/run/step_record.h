@@ -8,7 +8,7 @@
 
 namespace dltrain {
 
-// Where a training loop is when it logs a step.
+// The position of a training loop when it logs a step.
 struct StepMark {
   int64_t step = 0;  // steps done
   std::chrono::steady_clock::time_point time = std::chrono::steady_clock::now();

@@ -3,7 +3,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/base_weights.h"
-#include "checkpoint/checkpoint.h"
 #include "checkpoint/run_folder.h"
 #include "config/load.h"
 #include "config/paths.h"

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
-#include "data/loader.h"
 #include "nn/metrics.h"
 #include "run/session.h"
 
@@ -50,11 +49,10 @@ struct SampleRecord {
   int64_t step = 0;
   struct Text {
     std::string prompt, text;  // the text without the prompt
-    std::string finish;        // what ended it (generate/generator.h)
+    std::string finish;        // finish_reason_name() (generate/generator.h)
     int64_t tokens = 0;        // new ones
   };
   std::vector<Text> texts;
-  double seconds = 0;
 };
 
 // Called between the micro-batches of long work; returns whether to stop it.
@@ -107,7 +105,7 @@ struct TrainOutcome {
   TimeSpent time;                              // of all attempts
 };
 
-// Which checkpoints of a run stay.
+// Returns the checkpoints of a run that are not removed.
 Retention retention_of(const Experiment& experiment);
 
 // Throws Error(diverged), Error(memory) if rows had no room in the buffers between the ranks of

@@ -12,7 +12,7 @@ namespace dltrain {
 
 // Returns the value at `unit` in [0, 1] as YAML: reals with four significant digits.
 std::string value_at(const SweepParameter& parameter, double unit);
-// Returns the point of a value, for one of several the middle of its part; NaN for a text that is
+// Returns the point of a value; for one of N values it is the middle of its part. NaN: the text is
 // no value of the parameter.
 double unit_of(const SweepParameter& parameter, const std::string& value);
 // Returns true if values have an order: ranges, and values that are numbers.

@@ -21,6 +21,17 @@ std::string shown_mean(const RankedTrial& trial) {
   return std::isfinite(trial.deviation) ? fmt::format("{} +- {:.2g}", mean, trial.deviation) : mean;
 }
 
+std::string shown_end(const RankedTrial& trial, bool repeats) {
+  const bool failed = trial.end == TrialEnd::failed;
+  const std::string what = failed                            ? "failed"
+                           : trial.end == TrialEnd::diverged ? "diverged"
+                                                             : "no result";
+  if (repeats) {
+    return fmt::format("{} ({} of {} runs)", what, trial.ended - trial.runs, trial.ended);
+  }
+  return failed ? fmt::format("failed ({})", trial.exit_code) : what;
+}
+
 std::string csv_number(double value) {
   return std::isfinite(value) ? fmt::format("{}", value) : "";
 }
@@ -28,8 +39,7 @@ std::string csv_number(double value) {
 // Trials that have a finite result.
 std::vector<RankedTrial> with_result(const std::vector<RankedTrial>& ranked) {
   std::vector<RankedTrial> out;
-  std::ranges::copy_if(ranked, std::back_inserter(out),
-                       [](const RankedTrial& trial) { return std::isfinite(trial.mean); });
+  std::ranges::copy_if(ranked, std::back_inserter(out), &RankedTrial::has_result);
   return out;
 }
 
@@ -74,23 +84,24 @@ std::vector<RankedTrial> rank_trials(Trials& trials) {
     for (int64_t repeat = 0; repeat < trials.sweep().repeats; ++repeat) {
       const auto& result = trials.result({trial, repeat, row.round});
       if (!result) continue;
-      ++row.runs;
-      const int code = result->exit_code;
-      if (code != 0 && (row.exit_code == 0 || (row.exit_code == 4 && code != 4))) {
-        row.exit_code = code;
+      ++row.ended;
+      if (result->end() > row.end) {
+        row.end = result->end();
+        row.exit_code = result->exit_code;
         row.message = result->message;
       }
       const double seconds = whole_seconds(result->figures);
       if (std::isfinite(seconds)) row.seconds += seconds;
-      row.steps = result->value("steps");
+      row.steps = std::fmin(row.steps, result->value("steps"));
       loss += result->value("loss");
       const double value = result->value(trials.metric());
       if (std::isfinite(value)) found.push_back(value);
     }
-    if (row.runs == 0) continue;
+    if (row.ended == 0) continue;
     row.values = *trials.values(trial);
-    row.loss = loss / static_cast<double>(row.runs);
-    if (!found.empty() && row.exit_code == 0) {
+    row.runs = std::ssize(found);
+    row.loss = loss / static_cast<double>(row.ended);
+    if (row.runs == row.ended) {
       const auto count = static_cast<double>(found.size());
       row.mean = 0;
       for (const double value : found) row.mean += value / count;
@@ -101,7 +112,7 @@ std::vector<RankedTrial> rank_trials(Trials& trials) {
     out.push_back(std::move(row));
   }
   std::ranges::stable_sort(out, [&](const RankedTrial& a, const RankedTrial& b) {
-    const bool one = std::isfinite(a.mean), other = std::isfinite(b.mean);
+    const bool one = a.has_result(), other = b.has_result();
     if (one != other || !one) return one && !other;
     if (a.round != b.round) return a.round > b.round;
     return trials.smaller_is_better() ? a.mean < b.mean : a.mean > b.mean;
@@ -122,11 +133,9 @@ std::string ranking_table(const Trials& trials, const std::vector<RankedTrial>& 
   }
   for (size_t i = 0; i < std::min(most, ranked.size()); ++i) {
     const RankedTrial& trial = ranked[i];
-    const bool good = std::isfinite(trial.mean);
+    const bool good = trial.has_result();
     std::vector<std::string> row{good ? std::to_string(i + 1) : "-", std::to_string(trial.trial)};
-    row.push_back(good                   ? shown_mean(trial)
-                  : trial.exit_code == 4 ? "diverged"
-                                         : fmt::format("failed ({})", trial.exit_code));
+    row.push_back(good ? shown_mean(trial) : shown_end(trial, repeats));
     if (trials.metric() != "loss") row.push_back(good ? fmt::format("{:.4g}", trial.loss) : "-");
     if (rounds) row.push_back(good ? fmt::format("{:.0f}", trial.steps) : "-");
     if (repeats) row.push_back(std::to_string(trial.runs));
@@ -156,8 +165,8 @@ std::string ranking_csv(const Trials& trials, const std::vector<RankedTrial>& ra
   out += "\n";
   for (size_t i = 0; i < ranked.size(); ++i) {
     const RankedTrial& trial = ranked[i];
-    out += fmt::format("{},{},{},{},{},{}{},{},{}", i + 1, trial.trial, csv_number(trial.mean),
-                       csv_number(trial.deviation), trial.runs,
+    out += fmt::format("{},{},{},{},{},{}{},{},{}", trial.has_result() ? std::to_string(i + 1) : "",
+                       trial.trial, csv_number(trial.mean), csv_number(trial.deviation), trial.runs,
                        by_loss ? "" : csv_number(trial.loss) + ",", csv_number(trial.steps),
                        csv_number(trial.seconds), trial.exit_code);
     for (const std::string& value : trial.values) out += "," + csv_field(value);
@@ -254,14 +263,54 @@ std::string parameter_plots(const Trials& trials, const std::vector<RankedTrial>
   return out;
 }
 
+std::vector<std::string> comparison_warnings(const Trials& trials,
+                                             const std::vector<RankedTrial>& ranked) {
+  std::vector<std::string> out;
+  std::vector<double> steps;
+  for (const RankedTrial& trial : ranked) {
+    if (trial.has_result() && trial.end == TrialEnd::timed_out) steps.push_back(trial.steps);
+  }
+  if (!steps.empty()) {
+    const auto [least, most] = std::ranges::minmax(steps);
+    out.push_back(
+        fmt::format("training.max_time ended {} of {} trials, at step{}: trials are compared at "
+                    "different steps",
+                    steps.size(), ranked.size(),
+                    least == most ? fmt::format(" {:.0f}", least)
+                                  : fmt::format("s {:.0f} to {:.0f}", least, most)));
+  }
+  const bool data_varies = std::ranges::any_of(
+      trials.sweep().parameters,
+      [](const SweepParameter& parameter) { return (parameter.key + ".").starts_with("data."); });
+  std::string first, first_trial;
+  std::vector<std::string> others;
+  for (int64_t trial = 0; !data_varies && trial < trials.count(); ++trial) {
+    const std::string name = std::to_string(trial);
+    for (int64_t repeat = 0; repeat < trials.sweep().repeats; ++repeat) {
+      if (!trials.result({trial, repeat, 0})) continue;
+      for (const RunAttempt& attempt : read_run(trials.folder_of(trial, repeat) / "run").attempts) {
+        if (attempt.data.empty()) continue;
+        if (first.empty()) first = attempt.data, first_trial = name;
+        if (attempt.data != first && !contains(others, name)) others.push_back(name);
+      }
+    }
+  }
+  if (!others.empty()) {
+    out.push_back(fmt::format(
+        "the training data has changed during the sweep: trial{} {} had other data than "
+        "trial {}, so that the results cannot be compared",
+        others.size() > 1 ? "s" : "", some_names(others, 10), first_trial));
+  }
+  return out;
+}
+
 std::string curve_sentence(const Trials& trials, int64_t trial) {
   const RunCurves curves = read_curves(trials.folder_of(trial, 0) / "run");
-  const std::string of_eval =
-      judge_curve(curves.eval.column("step"), curves.eval.column("eval_loss"), true);
-  if (!of_eval.empty()) return "evaluation loss " + of_eval;
-  const std::string of_training =
-      judge_curve(curves.train.column("step"), curves.train.column("loss"), false);
-  return of_training.empty() ? "" : "training loss " + of_training;
+  const bool evaluates = curves.eval.rows > 0;
+  const std::string judged =
+      evaluates ? judge_curve(curves.eval.column("step"), curves.eval.column("eval_loss"), true)
+                : judge_curve(curves.train.column("step"), curves.train.column("loss"), false);
+  return judged.empty() ? "" : (evaluates ? "evaluation loss " : "training loss ") + judged;
 }
 
 }  // namespace dltrain

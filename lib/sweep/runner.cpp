@@ -1,6 +1,7 @@
 #include "sweep/runner.h"
 
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <memory>
@@ -17,11 +18,13 @@
 #include "launch/signal_source.h"
 #include "launch/spawn.h"
 #include "run/run_record.h"
+#include "telemetry/console.h"
+#include "telemetry/progress.h"
 
 namespace dltrain {
 namespace {
 
-// How often results of other processes are looked for.
+// The interval between searches for results of other processes.
 constexpr int kLookMilliseconds = 1000;
 
 // The first line with an error, else the first message of a launcher; "" if there is none.
@@ -43,6 +46,9 @@ class SweepRunner {
         options_(options),
         slots_(static_cast<size_t>(trials.sweep().parallel)),
         cpus_(divide_cpus(find_usable_cpus(), static_cast<int>(slots_.size()))) {}
+  ~SweepRunner() { console().clear_status(); }
+  SweepRunner(const SweepRunner&) = delete;
+  SweepRunner& operator=(const SweepRunner&) = delete;
 
   ExitCode run();
 
@@ -51,6 +57,7 @@ class SweepRunner {
     pid_t pid = 0;
     SweepJob job;
     std::unique_ptr<RunLock> lock;
+    std::chrono::steady_clock::time_point started;
   };
 
   bool is_here(const SweepJob& job) const;
@@ -62,6 +69,7 @@ class SweepRunner {
   void reap();
   TrialResult result_of(const Slot& slot, int code) const;
   void forward_signals();
+  void show_running() const;
   bool any_running() const {
     return std::ranges::any_of(slots_, [](const Slot& slot) { return slot.pid != 0; });
   }
@@ -149,7 +157,10 @@ void SweepRunner::start(size_t slot, const SweepJob& job, std::unique_ptr<RunLoc
   if (!sweep.gpus.empty()) {
     command.environment["CUDA_VISIBLE_DEVICES"] = gpus_of(slot, command.environment);
   }
-  slots_[slot] = {.pid = spawn(command).pid, .job = job, .lock = std::move(lock)};
+  slots_[slot] = {.pid = spawn(command).pid,
+                  .job = job,
+                  .lock = std::move(lock),
+                  .started = std::chrono::steady_clock::now()};
 }
 
 void SweepRunner::fill() {
@@ -179,16 +190,16 @@ TrialResult SweepRunner::result_of(const Slot& slot, int code) const {
       run.figures.contains("exit_code") && run.figures.at("exit_code") == static_cast<double>(code);
   if (current) out.figures = run.figures;
   const auto reason = run.texts.find("reason");
-  if (code == static_cast<int>(ExitCode::stopped) && current && reason != run.texts.end() &&
-      (reason->second == "stop-at" || reason->second == "time limit")) {
-    out.exit_code = 0;
+  if (code == static_cast<int>(ExitCode::stopped) && current && reason != run.texts.end()) {
+    if (reason->second == "stop-at") out.exit_code = 0;
+    out.timed_out = reason->second == "time limit";
   }
   // An attempt that had no step left to train has no loss of its own.
-  if (out.exit_code == 0 && !out.figures.contains("loss")) {
+  if (out.has_trained() && !out.figures.contains("loss")) {
     const std::vector<RunPoint> curve = read_curve(folder / "run");
     if (!curve.empty()) out.figures["loss"] = curve.back().loss;
   }
-  if (out.exit_code != 0) {
+  if (!out.has_trained()) {
     const auto message = run.texts.find("message");
     out.message =
         current && message != run.texts.end() ? message->second : error_line(folder / "output.txt");
@@ -196,7 +207,13 @@ TrialResult SweepRunner::result_of(const Slot& slot, int code) const {
       out.message = code >= 128 ? fmt::format("killed by signal {}", code - 128)
                                 : fmt::format("exit code {}", code);
     }
-  } else if (std::isnan(out.value(trials_.metric()))) {
+  } else if (!std::isnan(out.value(trials_.metric()))) {
+    return out;
+  } else if (out.timed_out) {
+    out.message = fmt::format(
+        "no {}: training.max_time ended the run after step {:.0f}, before its first evaluation",
+        trials_.metric(), out.value("steps"));
+  } else {
     std::vector<std::string> known;
     for (const auto& [key, value] : out.figures) known.push_back(key);
     const std::string near = nearest_name(trials_.metric(), known);
@@ -221,6 +238,19 @@ void SweepRunner::reap() {
   }
 }
 
+// On a terminal the last line names the folders of the trials that run, with their times.
+void SweepRunner::show_running() const {
+  std::string text;
+  for (const Slot& slot : slots_) {
+    if (slot.pid == 0) continue;
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - slot.started;
+    text += fmt::format("{}{} for {}", text.empty() ? "running: " : ", ",
+                        trials_.folder_of(slot.job.trial, slot.job.repeat).filename().string(),
+                        format_duration(time.count()));
+  }
+  console().set_status(text);
+}
+
 void SweepRunner::forward_signals() {
   while (const int signal = signals_.take()) {
     if (signal == SIGCHLD) continue;
@@ -241,6 +271,7 @@ ExitCode SweepRunner::run() {
       if (trials_.done()) return ExitCode::ok;
       if (stopping) return ExitCode::stopped;
     }
+    show_running();
     pollfd event{.fd = signals_.descriptor(), .events = POLLIN, .revents = 0};
     if (poll(&event, 1, kLookMilliseconds) < 0 && errno != EINTR) {
       fail(ExitCode::internal, "cannot wait for the runs: {}", errno_text(errno));

@@ -21,7 +21,7 @@ struct SweepRunnerOptions {
   std::function<void(const SweepJob&, const TrialResult&)> on_result = {};
 };
 
-// Trains what is missing. Returns ok if every run has a result, stopped (75) if a signal ended the
+// Trains what is missing. Returns ok if every run has ended, stopped (75) if a signal ended the
 // sweep: the runs have then saved checkpoints, from which the next call continues.
 ExitCode train_trials(Trials& trials, const SweepRunnerOptions& options);
 

@@ -1,6 +1,6 @@
-// Which values the trials of a sweep have. Draws are functions of (sweep.seed, number of the
-// trial), those of `tpe` also of the results of earlier trials: they do not depend on which trial
-// ended first, on other processes, or on interruptions.
+// The values of the trials of a sweep. Draws are functions of (sweep.seed, number of the trial),
+// those of `tpe` also of the results of earlier trials: they do not depend on which trial ended
+// first, on other processes, or on interruptions.
 #pragma once
 
 #include <cstdint>

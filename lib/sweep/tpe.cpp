@@ -76,8 +76,8 @@ std::vector<double> widths_of(const std::vector<double>& means, size_t parameter
 }
 
 // A mixture of one kernel for each point, and a wide one as the prior. A kernel is a product over
-// the parameters: of normal densities truncated to [0, 1], and of shares of values that are mostly
-// that of its own.
+// the parameters: normal densities truncated to [0, 1] for ranges, and for choices the shares of
+// their values, of which that of its own is the largest.
 class Density {
  public:
   Density(const SweepConfig& sweep, const std::vector<Point>& points)

@@ -59,7 +59,10 @@ std::optional<TrialResult> read_result(const Json& json) {
       !message->is_string() || figures == json.end() || !figures->is_object()) {
     return std::nullopt;
   }
-  TrialResult out{.exit_code = code->get<int>(), .message = message->get<std::string>()};
+  const auto timed_out = json.find("timed_out");
+  TrialResult out{.exit_code = code->get<int>(),
+                  .message = message->get<std::string>(),
+                  .timed_out = timed_out != json.end() && *timed_out == true};
   for (const auto& [key, value] : figures->items()) {
     if (value.is_number()) out.figures[key] = value.get<double>();
   }
@@ -84,14 +87,17 @@ Json write_result(const TrialResult& result) {
   for (const auto& [key, value] : result.figures) {
     if (std::isfinite(value)) figures[key] = value;
   }
-  return {{"exit_code", result.exit_code}, {"message", result.message}, {"figures", figures}};
+  return {{"exit_code", result.exit_code},
+          {"timed_out", result.timed_out},
+          {"message", result.message},
+          {"figures", figures}};
 }
 
 }  // namespace
 
 double TrialResult::value(const std::string& metric) const {
   const auto found = figures.find(metric);
-  return exit_code == 0 && found != figures.end() ? found->second : NAN;
+  return has_trained() && found != figures.end() ? found->second : NAN;
 }
 
 Trials::Trials(const Experiment& experiment, fs::path folder, bool writable)
@@ -114,7 +120,8 @@ Trials::Trials(const Experiment& experiment, fs::path folder, bool writable)
   if (!lists_file(folder_, kRankingFile)) {
     if (writable) mark_folder(folder_);
   } else if (fs::exists(folder_ / kConfigFile)) {
-    compare(read_file(folder_ / kConfigFile, uint64_t{64} << 20, ExitCode::storage), config);
+    compare(read_file(folder_ / kConfigFile, uint64_t{64} << 20, ExitCode::storage), config,
+            writable);
   }
   if (writable) {
     std::vector<std::string> names{kConfigFile, kRankingFile};
@@ -139,13 +146,16 @@ int64_t Trials::stored_trials() const {
 }
 
 // Refuses to mix the results of two sweeps.
-void Trials::compare(const std::string& before, const std::string& now) const {
+void Trials::compare(const std::string& before, const std::string& now, bool trains) const {
   const bool learns = sweep_.search == SearchKind::tpe;
   const bool ranks = learns || sweep_.search == SearchKind::halving;
+  const auto is_order = [](const std::string& path) {
+    return path == "sweep.metric" || path == "sweep.mode";
+  };
   const auto harmless = [&](const std::string& path) {
     if (path == "sweep.trials") return sweep_.search != SearchKind::halving;
     if (path == "sweep.parallel") return !learns;
-    if (path == "sweep.metric" || path == "sweep.mode") return !ranks;
+    if (is_order(path)) return !ranks || !trains;
     if (path == "sweep.repeats") return !ranks;
     return path.starts_with("sweep.roles") || path.starts_with("sweep.gpus") ||
            path.starts_with("experiment");
@@ -159,6 +169,12 @@ void Trials::compare(const std::string& before, const std::string& now) const {
          "{}: halving cannot be extended, because its rounds depend on the number of trials ({} "
          "-> {}); choose another folder with --output-dir",
          folder_.string(), differences[0].before, differences[0].after);
+  }
+  if (std::ranges::all_of(differences, [&](const auto& d) { return is_order(d.path); })) {
+    fail(ExitCode::usage,
+         "{}: the search chooses trials by sweep.metric, which cannot change; --rank ranks them by "
+         "another one. The differences:\n{}",
+         folder_.string(), describe_differences(differences));
   }
   fail(ExitCode::usage,
        "{} holds another sweep; choose another folder with --output-dir, or remove it. The "
@@ -306,8 +322,7 @@ std::vector<int64_t> Trials::members(size_t round) const {
 
 bool Trials::done() {
   for (size_t round = 0; round < rounds_.size(); ++round) {
-    const std::vector<int64_t> trials = members(round);
-    for (const int64_t trial : trials) {
+    for (const int64_t trial : members(round)) {
       if (std::isnan(score(trial, round))) return false;
     }
   }

@@ -4,7 +4,7 @@
 //   config.yaml              the resolved experiment with its section `sweep`
 //   trial-0007/run/          the run folder; trial-0007-2: the second of several repeats
 //   trial-0007/trial.json    values and results; written when a run has ended
-//   trial-0007/output.txt    what the run has printed
+//   trial-0007/output.txt    the output of the run
 //   trial-0007/.lock         held by the process that trains it
 //   trials.csv               the ranking
 #pragma once
@@ -23,15 +23,26 @@ namespace dltrain {
 
 inline constexpr const char* kRankingFile = "trials.csv";
 
-// How a run has ended in one round (search: halving has several, others one).
+// How a run has ended, the worst last.
+enum class TrialEnd : uint8_t { complete, timed_out, diverged, failed };
+
+// The end of a run in one round (search: halving has several, others one).
 struct TrialResult {
   int exit_code = 0;
-  std::string message = {};                    // why it failed
+  std::string message = {};                    // why it has no result
   std::map<std::string, double> figures = {};  // numbers of its summary.json
+  bool timed_out = false;                      // training.max_time has ended it (75)
 
-  // Diverged runs diverge again; others that failed are repeated by the next command.
-  bool is_final() const { return exit_code == 0 || exit_code == 4; }
-  // A figure, or NaN if there is none or the run has failed.
+  TrialEnd end() const {
+    return exit_code == 0   ? TrialEnd::complete
+           : timed_out      ? TrialEnd::timed_out
+           : exit_code == 4 ? TrialEnd::diverged
+                            : TrialEnd::failed;
+  }
+  // Runs that failed are repeated by the next command; diverged ones would diverge again.
+  bool is_final() const { return end() != TrialEnd::failed; }
+  bool has_trained() const { return end() <= TrialEnd::timed_out; }
+  // A figure, or NaN if there is none or the run has diverged or failed.
   double value(const std::string& metric) const;
 };
 
@@ -91,7 +102,7 @@ class Trials {
   // Waits for other processes that open the same folder or write to it.
   std::unique_ptr<RunLock> lock_folder() const;
   std::optional<TrialResult>& slot(const SweepJob& job);
-  void compare(const std::string& before, const std::string& now) const;
+  void compare(const std::string& before, const std::string& now, bool trains) const;
 
   const SweepConfig& sweep_;
   std::filesystem::path folder_;
@@ -99,8 +110,8 @@ class Trials {
   bool smaller_ = true;
   std::vector<SweepRound> rounds_;
   std::vector<std::vector<std::string>> values_;  // of trials; empty: not known yet
-  std::vector<std::vector<std::optional<TrialResult>>>
-      results_;  // [trial][repeat × rounds + round]
+  // [trial][repeat × rounds + round]
+  std::vector<std::vector<std::optional<TrialResult>>> results_;
 };
 
 template <typename Free>

@@ -19,7 +19,10 @@ Key special_tokens_key() {
 std::shared_ptr<const Tokenizer> load_kind(const std::string& path, std::string_view kind) {
   auto tokenizer = load_tokenizer(path);
   if (kind.empty() || tokenizer->kind() == kind) return tokenizer;
-  throw Error(ExitCode::data, fmt::format("has a tokenizer of type {}", tokenizer->kind()), path);
+  throw Error(ExitCode::data,
+              fmt::format("has a tokenizer of type {}, not {}; `type: file` reads any",
+                          tokenizer->kind(), kind),
+              path);
 }
 
 struct CharConfig final : TokenizerConfig {

@@ -1,16 +1,17 @@
 // sentence_piece_tokenizer: SentencePiece models (unigram and BPE), run by the library of that
 // name.
 //
-// A text is encoded by one call of the library, because the library treats the begin of a text
-// differently. Large texts should therefore be split into several files or JSON Lines. Most models
-// normalize line breaks to spaces.
+// The library puts a space before each text and needs about 170 bytes of memory per byte. Long
+// texts are cut at spaces where words are independent: not in models with pieces of several words,
+// or whose normalization may join what is beside a cut. Most of the latter turn line breaks into
+// spaces.
 //
 // For unigram models the library only normalizes the text; UnigramSearch finds the pieces.
+#include <algorithm>
 #include <optional>
 
 #include <sentencepiece_processor.h>
 
-#include "base/utf8.h"
 #include "text/formats.h"
 #include "text/sentence_piece_model.h"
 #include "text/special_tokens.h"
@@ -31,6 +32,9 @@ class SentencePieceTokenizer final : public Tokenizer {
     const SentencePieceModel model = read_sentence_piece_model(name, content);
     if (model.kind == SentencePieceModel::Kind::unigram) search_.emplace(model);
     files_ = {{"tokenizer.model", std::move(content)}};
+    using Kind = SentencePieceModel::Kind;
+    cuts_ = (model.kind == Kind::unigram || model.kind == Kind::bpe) && model.charsmap.empty() &&
+            model.spaces_are_u2581 && has_separate_words(model);
     std::vector<NamedTokens::Token> named;
     for (int id = 0; id < processor_.GetPieceSize(); ++id) {
       const std::string& piece = processor_.IdToPiece(id);
@@ -38,7 +42,10 @@ class SentencePieceTokenizer final : public Tokenizer {
       is_special_.push_back(processor_.IsControl(id) || processor_.IsUnknown(id));
       // User-defined pieces are text, but some names have a meaning ("<mask>").
       record_special_token(special_, piece, id);
-      if (processor_.IsControl(id) && !piece.empty()) named.push_back({piece, id});
+      if (processor_.IsControl(id) && !piece.empty()) {
+        named.push_back({piece, id});
+        name_ends_ += piece.back();
+      }
       if (processor_.IsByte(id)) {
         byte_ids_.resize(256);
         byte_ids_[static_cast<unsigned char>(bytes_.back()[0])] = id;
@@ -48,12 +55,27 @@ class SentencePieceTokenizer final : public Tokenizer {
     note(processor_.eos_id(), special_.end_of_text);
     note(processor_.pad_id(), special_.padding);
     note(processor_.unk_id(), special_.unknown);
+    // Several unknown characters are one token.
+    const bool known = processor_.PieceToId(kSentencePieceSpace.data()) != processor_.unk_id();
+    cuts_ = cuts_ && (known || !byte_ids_.empty());
     named_ = NamedTokens(std::move(named));
   }
 
   std::string_view kind() const override { return "sentencepiece"; }
   bool drops_first_space() const override { return true; }
-  size_t cut(std::string_view, size_t) const override { return 0; }
+  // Cuts before a space after another character, which must not end the name of a special token.
+  size_t cut(std::string_view text, size_t limit) const override {
+    size_t at = cuts_ ? text.rfind(' ', limit) : 0;
+    while (at != text.npos && at > 0) {
+      const char before = text[at - 1];
+      if (before != ' ' && before != kSentencePieceSpace.back() &&
+          name_ends_.find(before) == name_ends_.npos) {
+        return at;
+      }
+      at = text.rfind(' ', at - 1);
+    }
+    return 0;
+  }
   std::unique_ptr<TextEncoder> encoder(SpecialText special) const override {
     return named_.encoder(special, [this](std::string_view part, size_t at, auto& ids) {
       check_utf8(part, at);
@@ -77,6 +99,10 @@ class SentencePieceTokenizer final : public Tokenizer {
       if (search_) search(normalized, ids);
     });
   }
+
+ protected:
+  // A character for private use, which no vocabulary has.
+  std::string_view apart() const override { return "\xEE\x80\x80"; }
 
  private:
   // Appends the ids of a normalized text. Unknown characters are bytes, or together one token.
@@ -118,6 +144,8 @@ class SentencePieceTokenizer final : public Tokenizer {
   sentencepiece::SentencePieceProcessor processor_;
   std::optional<UnigramSearch> search_;
   std::vector<int32_t> byte_ids_;  // by byte; empty if the model has none
+  bool cuts_ = false;
+  std::string name_ends_;  // the last bytes of the names of special tokens
   NamedTokens named_;
 };
 

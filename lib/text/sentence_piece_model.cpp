@@ -153,6 +153,17 @@ SentencePieceModel read_sentence_piece_model(const std::string& name, std::strin
   return model;
 }
 
+bool has_separate_words(const SentencePieceModel& model) {
+  const std::string_view space = kSpace;
+  return std::ranges::none_of(model.pieces, [&](const SentencePieceModel::Piece& piece) {
+    const std::string_view text = piece.text;
+    for (size_t at = text.find(space, 1); at != text.npos; at = text.find(space, at + 1)) {
+      if (!text.substr(0, at).ends_with(space)) return true;
+    }
+    return text.find(' ') != text.npos;
+  });
+}
+
 std::vector<double> search_scores(const SentencePieceModel& model) {
   // The library begins with this, so it is the greatest: scores are logarithms.
   float least = 0, most = std::numeric_limits<float>::min();

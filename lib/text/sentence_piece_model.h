@@ -38,6 +38,10 @@ struct SentencePieceModel {
 // Throws Error(data) at the place `name` for invalid files.
 SentencePieceModel read_sentence_piece_model(const std::string& name, std::string_view content);
 
+// Returns true if no piece goes on at a space after another character, so that words are encoded
+// independently of each other.
+bool has_separate_words(const SentencePieceModel& model);
+
 // Returns the scores by id as the library's search uses them: a user-defined token beats any other
 // segmentation of its bytes; bytes and unused tokens have the lowest score.
 std::vector<double> search_scores(const SentencePieceModel& model);

@@ -1,6 +1,5 @@
 #include "text/simple_tokenizers.h"
 
-#include <algorithm>
 #include <set>
 
 #include <nlohmann/json.hpp>

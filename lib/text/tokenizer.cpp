@@ -33,13 +33,9 @@ fs::path main_file(const fs::path& folder) {
   return {};
 }
 
-std::shared_ptr<Tokenizer> read_vocabulary(const fs::path& vocab, const fs::path& merges) {
-  return bpe_from_vocabulary(vocab.string(), read(vocab), merges.string(), read(merges));
-}
-
 std::shared_ptr<Tokenizer> load_without_declarations(const fs::path& path) {
   if (path.filename() == "vocab.json") {
-    return read_vocabulary(path, path.parent_path() / "merges.txt");
+    return load_vocabulary(path, path.parent_path() / "merges.txt");
   }
   if (path.filename() == "vocab.txt") {
     const fs::path config = path.parent_path() / "tokenizer_config.json";
@@ -59,6 +55,18 @@ std::shared_ptr<Tokenizer> load_without_declarations(const fs::path& path) {
   throw Error(ExitCode::data,
               "is not a known tokenizer file (tokenizer.json, a SentencePiece model)",
               path.string());
+}
+
+// Encodes both texts together. Offsets of errors are those in `text`.
+std::vector<int32_t> encode_both(TextEncoder& encoder, std::string_view before,
+                                 std::string_view text) {
+  std::vector<int32_t> ids;
+  try {
+    encoder.encode(std::string(before).append(text), ids);
+  } catch (const EncodeError& error) {
+    throw EncodeError(error.reason(), error.offset() - std::min(error.offset(), before.size()));
+  }
+  return ids;
 }
 
 std::shared_ptr<const Tokenizer> load_file(const fs::path& path) {
@@ -88,6 +96,28 @@ void check_utf8(std::string_view text, size_t offset) {
 std::vector<int32_t> Tokenizer::encode(std::string_view text, SpecialText special) const {
   std::vector<int32_t> ids;
   encoder(special)->encode(text, ids);
+  return ids;
+}
+
+void Tokenizer::encode_rest(TextEncoder& encoder, std::string_view rest,
+                            std::vector<int32_t>& ids) const {
+  if (apart().empty()) return encoder.encode(rest, ids);
+  const std::vector<int32_t> both = encode_both(encoder, apart(), rest);
+  const size_t first = std::min(encode_both(encoder, {}, apart()).size(), both.size());
+  ids.insert(ids.end(), both.begin() + static_cast<std::ptrdiff_t>(first), both.end());
+}
+
+std::vector<int32_t> Tokenizer::encode_after(TextEncoder& encoder, std::string_view before,
+                                             std::span<const int32_t> before_ids,
+                                             std::string_view text) const {
+  std::vector<int32_t> ids = encode_both(encoder, before, text);
+  const auto [end, rest] = std::ranges::mismatch(before_ids, ids);
+  if (end == before_ids.end()) {
+    ids.erase(ids.begin(), rest);
+  } else {
+    ids.clear();
+    encode_rest(encoder, text, ids);
+  }
   return ids;
 }
 
@@ -141,6 +171,17 @@ void Tokenizer::declare(const std::string& name, TokenizerFile file) {
   ++declarations_;
 }
 
+std::string text_of_token(const Tokenizer& tokenizer, int32_t id) {
+  std::string_view bytes = tokenizer.bytes_of(id);
+  std::string out;
+  while (const auto bad = find_invalid_utf8(bytes)) {
+    out += bytes.substr(0, *bad);
+    out += fmt::format("<0x{:02X}>", static_cast<unsigned char>(bytes[*bad]));
+    bytes.remove_prefix(*bad + 1);
+  }
+  return out.append(bytes);
+}
+
 std::string TextDecoder::next(int32_t id) {
   if (skip_special_ && tokenizer_.is_special(id)) return {};
   std::string_view bytes = tokenizer_.bytes_of(id);
@@ -174,18 +215,16 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const fs::path& path) {
   }
   // Folders of SentencePiece models often also have a tokenizer.json that cannot be read.
   const fs::path model = path / "tokenizer.model";
-  if (file.filename() != "tokenizer.json" || !is_file(model)) {
-    return load_file(file);
-  }
   try {
     return load_file(file);
   } catch (const Error&) {
+    if (file.filename() != "tokenizer.json" || !is_file(model)) throw;
     return load_file(model);
   }
 }
 
-std::shared_ptr<const Tokenizer> load_vocabulary(const fs::path& vocab, const fs::path& merges) {
-  return read_vocabulary(vocab, merges);
+std::shared_ptr<Tokenizer> load_vocabulary(const fs::path& vocab, const fs::path& merges) {
+  return bpe_from_vocabulary(vocab.string(), read(vocab), merges.string(), read(merges));
 }
 
 bool holds_tokenizer(const fs::path& folder) {
@@ -208,7 +247,7 @@ std::string tokenizer_difference(const Tokenizer& there, const Tokenizer& here) 
 void save_tokenizer(const Tokenizer& tokenizer, const fs::path& folder) {
   std::vector<std::string> names;
   for (const TokenizerFile& file : tokenizer.files()) names.push_back(file.name);
-  // Those of an earlier tokenizer would count for this one.
+  // The declarations of an earlier tokenizer would count for this one.
   for (const char* name : kDeclarations) {
     if (std::ranges::find(names, name) == names.end() && lists_file(folder, name)) {
       remove_recursively(folder / name);

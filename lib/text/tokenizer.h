@@ -78,7 +78,7 @@ class Tokenizer {
   // Returns true if decoding drops a space at the start of a text.
   virtual bool drops_first_space() const { return false; }
   // Returns the greatest position in (0, limit] at which a text can be split without changing its
-  // tokens, or 0 if none was found. `limit` < text.size().
+  // tokens, or 0 if none was found. encode_rest() encodes what follows. `limit` < text.size().
   virtual size_t cut(std::string_view text, size_t limit) const = 0;
 
   // The largest id plus one.
@@ -97,6 +97,14 @@ class Tokenizer {
 
   std::vector<int32_t> encode(std::string_view text,
                               SpecialText special = SpecialText::as_text) const;
+  // As encoder.encode() for the rest of a longer text, because some tokenizers begin each text with
+  // a space.
+  void encode_rest(TextEncoder& encoder, std::string_view rest, std::vector<int32_t>& ids) const;
+  // Returns the tokens of `text` after those of `before`: what both texts together have more, or,
+  // if a token spans the border, those of the rest. Offsets of errors are those in `text`.
+  std::vector<int32_t> encode_after(TextEncoder& encoder, std::string_view before,
+                                    std::span<const int32_t> before_ids,
+                                    std::string_view text) const;
   // Invalid UTF-8 becomes U+FFFD.
   std::string decode(std::span<const int32_t> ids, bool skip_special = false) const;
   // Hash of kind, files and a declared end of text: equal for equal tokenizers.
@@ -107,6 +115,10 @@ class Tokenizer {
   void declare(const std::string& name, TokenizerFile file);
 
  protected:
+  // A text that no token joins with what follows, which is then not the begin of a text; empty if
+  // begins are encoded like any other part.
+  virtual std::string_view apart() const { return {}; }
+
   // The constructors of derived classes fill these.
   std::vector<std::string> bytes_;  // by id
   std::vector<bool> is_special_;    // by id
@@ -117,6 +129,10 @@ class Tokenizer {
   size_t declarations_ = 0;              // the last of files_
   std::optional<int32_t> declared_end_;  // if it is another than that of the common names
 };
+
+// Returns the text of one token as it stands within a text, with its space; bytes that are no whole
+// character are written as <0xC3>.
+std::string text_of_token(const Tokenizer& tokenizer, int32_t id);
 
 // Decodes tokens one at a time. Returns complete characters and keeps the bytes of an incomplete
 // one. The concatenation of all results equals Tokenizer::decode() of all ids.
@@ -143,8 +159,8 @@ class TextDecoder {
 // Error(data).
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::filesystem::path& path);
 // Reads a tokenizer from GPT-2's two files.
-std::shared_ptr<const Tokenizer> load_vocabulary(const std::filesystem::path& vocab,
-                                                 const std::filesystem::path& merges);
+std::shared_ptr<Tokenizer> load_vocabulary(const std::filesystem::path& vocab,
+                                           const std::filesystem::path& merges);
 // Returns true if a folder has the files of a tokenizer.
 bool holds_tokenizer(const std::filesystem::path& folder);
 // Describes how the tokens of two tokenizers differ ("id 40 is "K" there and "J" here"); empty if

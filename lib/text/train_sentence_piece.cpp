@@ -4,7 +4,6 @@
 
 #include <sentencepiece_trainer.h>
 
-#include "base/utf8.h"
 #include "text/formats.h"
 
 namespace dltrain {

@@ -8,10 +8,11 @@ namespace dltrain {
 namespace {
 
 constexpr double kUnknownPenalty = 10;  // as in the library
+constexpr std::string_view kUnigramSpace = "\xE2\x96\x81";
 
 }  // namespace
 
-UnigramSearch::UnigramSearch(const SentencePieceModel& model) {
+UnigramSearch::UnigramSearch(const SentencePieceModel& model) : words_(has_separate_words(model)) {
   using Type = SentencePieceModel::Type;
   const std::vector<double> scores = search_scores(model);
   std::vector<std::pair<std::string_view, int32_t>> pieces;
@@ -23,7 +24,7 @@ UnigramSearch::UnigramSearch(const SentencePieceModel& model) {
   }
   unknown_ -= kUnknownPenalty;
   std::ranges::sort(pieces);
-  // In order of depth, so that the children of a node follow each other.
+  // Nodes are added in order of depth, so that the children of a node follow each other.
   std::vector<std::pair<std::span<const decltype(pieces)::value_type>, size_t>> below{{pieces, 0}};
   nodes_.resize(1);
   for (size_t n = 0; n < nodes_.size(); ++n) {
@@ -55,6 +56,11 @@ std::vector<UnigramSearch::Part> UnigramSearch::operator()(std::string_view text
   for (size_t begin = 0, next = 0; begin < text.size(); begin = next) {
     do ++next;
     while (next < text.size() && (text[next] & 0xC0) == 0x80);  // bytes of one character
+    // Rounding then does not depend on the words before, so that a text can be encoded in pieces.
+    if (words_ && text.substr(begin).starts_with(kUnigramSpace) &&
+        !text.substr(0, begin).ends_with(kUnigramSpace)) {
+      best[begin].score = 0;
+    }
     const auto offer = [&](size_t end, double score, int32_t id) {
       score += best[begin].score;
       if (best[end].last.bytes != 0 && score <= best[end].score) return;

@@ -34,6 +34,7 @@ class UnigramSearch {
   };
   std::vector<Node> nodes_;
   double unknown_ = 0;  // score of a character that no piece has
+  bool words_ = false;  // words are independent: each begins with a sum of 0
 };
 
 }  // namespace dltrain

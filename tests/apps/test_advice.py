@@ -63,7 +63,20 @@ training: {{global_batch_size: 8, max_steps: 2}}
 """)
         told = "are the samples sorted by class?"
         self.assertNotIn(told, self.run_dltrain(text, "--output-dir", self.folder / "all").err)
-        self.assertIn(told, self.run_dltrain(text, "--output-dir", self.folder / "few", "-s", "evaluation.samples=20").err)
+        few = self.run_dltrain(text, "--output-dir", self.folder / "few", "-s", "evaluation.samples=20").err
+        self.assertIn(told, few)
+        self.assertIn("data.eval has the samples of data.train", few)
+
+    def test_statistics_of_a_micro_batch_depend_on_the_ranks(self):
+        text = self.write("norm.yaml", SMALL.replace("layers:\n", "layers:\n    - {type: batch_norm}\n"))
+        told = "takes statistics of a micro-batch, here of 8 samples on each of 2 ranks"
+        two = ("--max-steps", 2, "--nproc-per-node", 2)
+        self.assertIn(told, self.run_dltrain(text, "--output-dir", self.folder / "two", *two).err)
+        self.assertNotIn("micro-batch", self.run_dltrain(text, "--output-dir", self.folder / "one", "--max-steps", 2).err)
+        given = self.run_dltrain(text, "--output-dir", self.folder / "given", *two, "-s", "training.micro_batch_size=8")
+        self.assertNotIn("micro-batch", given.err)
+        planned = self.run_dltrain("plan", text, "--world", 2).out
+        self.assertIn("for the same global batch and micro_batch_size 8, every zero_stage", planned)
 
     def test_norms_on_the_residual_path_need_a_warm_up(self):
         model = "model: {type: %s, num_layers: 2, hidden_size: 16, num_heads: 2}\n"

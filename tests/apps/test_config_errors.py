@@ -180,6 +180,10 @@ class Configuration(support.DltrainTest):
                                 (["data", "inspct", path], "did you mean inspect?"), (["data"], "needs one of inspect"),
                                 (["init", "mpl"], "did you mean mlp?"), ([path, "seed=3"], "a key is set with -s seed=3"),
                                 ([path, "--device"], "--device needs a value"),
+                                ([path, "--name", "--overwrite"], "--name: expected --name=VALUE, not '--overwrite'\n"),
+                                ([path, "--output-dir", "-q"], "--output-dir: expected --output-dir=VALUE, not '-q'\n"),
+                                (["eval", path, "--split", "train"], "unknown argument --split\n"),
+                                ([path, "-s", "sweep.parameters={model.layers[0].width: [8,16]}"], "a key or text with brackets needs quotes"),
                                 (["eval", path, "--device", "gpu"], "--device gpu: error: unknown device 'gpu'"),
                                 (["fit", path, "--memory", "200"], "--memory 200: error: '200' is neither"),
                                 ([path, "-s", "evaluation.metrics=f1_macro"], "unknown metric 'f1_macro'; did you mean 'f1'?"),
@@ -416,6 +420,11 @@ class Weights(support.DltrainTest):
         result = self.run_dltrain(golden, "-s", f"model.layers={layers}", "-s", "model.strict=false", "-s", f"model.rename={renames}",
                                   "--output-dir", self.folder / "run")
         self.assertIn("not in the model: layers.9.weight", result.err)
+        wide = layers.replace("out_features: 10", "out_features: 12")
+        said = self.run_dltrain(golden, "-s", f"model.layers={wide}", "-s", "model.strict=false", "-s", f"model.rename={renames}",
+                                "--output-dir", self.folder / "wide").err
+        self.assertIn("layers.2.weight has shape [10, 32] in the file and [12, 32] in the model: initialised again", said)
+        self.assertNotIn("not in the file", said)
 
     def test_a_loss_that_is_not_finite_ends_with_code_4_and_names_the_op(self):
         path = self.small(SMALL.replace("type: adamw, learning_rate: 1.0e-2, weight_decay: 0.01", "type: sgd, learning_rate: 1.0e+30")

@@ -7,7 +7,7 @@ import struct
 
 import support
 from launching import free_port
-from support import DATA, SOURCES, USAGE, png
+from support import DATA, SOURCES, STORAGE, USAGE, png
 
 GOLDEN = SOURCES / "tests" / "golden" / "images"
 MODEL = """
@@ -82,7 +82,11 @@ data:
         said = self.run_dltrain("data", "inspect", config, code=DATA).out
         self.assertIn("broken: 1", said)
         self.assertIn("bad.jpg: damaged JPEG", said)
-        self.refused(DATA, config, "-q", "--max-steps", 20, "--output-dir", self.folder / "run", says="bad.jpg: damaged JPEG")
+        self.refused(DATA, config, "-q", "--max-steps", 20, "--output-dir", self.folder / "run",
+                     says=["bad.jpg: damaged JPEG", "data.on_error: skip leaves it out"])
+        self.write("images/light/text.png", b"hello")
+        said = self.refused(DATA, "data", "inspect", config, "-s", "data.normalize=auto", says="is inspected without normalize: auto").out
+        self.assertEqual(said.count("broken: 2"), 2)  # of both splits
         result = self.run_dltrain(config, "--max-steps", 20, "--output-dir", self.folder / "skips", "-s",
                                   "data.on_error=skip")
         self.assertIn("left out: ", result.out + result.err)
@@ -161,6 +165,13 @@ data:
                                "      input   abcd  + 2 of padding\n"
                                "      target  …cd<|endoftext|>…\n")
         self.refused(USAGE, "data", "show", self.config(pair), "-o", self.folder / "x.png", says="text is printed")
+        # Repeated tokens are no padding.
+        self.write("a.jsonl", '{"text": "abbbbb"}\n')
+        said = self.run_dltrain("data", "show", self.config(pair.replace("prompt: q, completion: a", "document_mask: true"))).out
+        self.assertEqual(said, "   0  6 of 6 targets count\n"
+                               "      input      abbbbb\n"
+                               "      documents  1\n"
+                               "      target     bbbbb<|endoftext|>\n")
 
     def test_mistakes_are_told(self):
         config = self.config("data: {type: synthetic, shape: [8, 8, 1]}")
@@ -214,6 +225,19 @@ data: {{type: image_folder, transforms: [{{resize: [8, 8]}}], train: {{path: {se
         self.animals("other", "cat", "dog")
         for command in (("train", config, "--dry-run"), ("eval", "--checkpoint", run), ("predict", "--checkpoint", run, "-o", self.folder / "x.csv")):
             self.refused(DATA, *command, "-s", f"data.eval.path={self.folder}/other", says="the class 'dog' is not one of the 3")
+        packed = self.folder / "other.images"
+        self.run_dltrain("data", "prepare", config, "--split", "eval", "-s", f"data.eval.path={self.folder}/other", "-o", packed)
+        rows = self.predicted(run, packed)  # predictions need no targets
+        self.assertEqual(list(rows[0]), ["sample", "source", "class", "probability"])
+        self.assertEqual([row["class"] for row in rows][:4], ["cat"] * 4)
+        self.refused(DATA, "eval", run, packed, says="the class 'dog' is not one of the 3")
+
+    def test_images_of_another_size_are_told(self):
+        config, run = self.train_animals()
+        size = ("-s", "data.transforms=[{resize: [9, 9]}]")
+        self.refused(STORAGE, "predict", run, self.folder / "test", "-o", self.folder / "x.csv", *size, says="other transforms, image sizes or lengths than in training?")
+        self.refused(DATA, config, "--dry-run", "-s", "data.eval.transforms=[{resize: [9, 9]}]",
+                     says=["the samples of the splits differ", "the `transforms` of both must end in one size"])
 
     def test_predict_takes_images_without_classes(self):
         config, run = self.train_animals()
@@ -334,7 +358,7 @@ data: {{type: image_folder, transforms: [{{resize: [8, 8]}}], train: {{path: {se
         packed = self.folder / "x.images"
         whole = (self.folder / "images" / "light" / "photo.jpg").read_bytes()
         (self.folder / "images" / "light" / "cut.jpg").write_bytes(whole[:len(whole) // 2])
-        self.refused(DATA, "data", "prepare", config, "-o", packed, says="cut.jpg")
+        self.refused(DATA, "data", "prepare", config, "-o", packed, says=["cut.jpg", "data.on_error: skip leaves it out"])
         self.assertFalse(packed.exists())
         self.run_dltrain("data", "prepare", config, "-o", packed, "-s", "data.on_error=skip")
         before = packed.read_bytes()
@@ -358,6 +382,26 @@ data: {{type: image_folder, transforms: [{{resize: [8, 8]}}], train: {{path: {se
         said = self.run_dltrain(*train, "-s", "data.on_error=skip").err
         self.assertIn("left out: ", said)
         self.assertIn("x.images, image ", said)
+
+    def test_a_run_does_not_lie_among_its_images(self):
+        for folder in (self.folder_of_images() / "light", self.folder / "images" / "runs"):
+            self.refused(USAGE, self.image_config(), "--output-dir", folder / "run", says="whose files are inputs; name another folder")
+            self.assertFalse(folder.joinpath("run").exists())
+
+    def test_a_named_model_replaces_the_layers_of_another_file(self):
+        config = self.image_config()
+        lenet = self.write("lenet.yaml", "extends: exp.yaml\nmodel: {layers: null, type: vgg11, width: 4, hidden: 16}\n")
+        size = ("-s", "data.transforms=[{resize: [32, 32]}]", "-s", "data.train.transforms=[{resize: [32, 32]}]")
+        self.refused(USAGE, lenet, "-s", "model.layers=[flatten]", says="(layers: null, or type: null, removes that of another file)")
+        self.assertIn("would start a new run", self.run_dltrain(lenet, "--dry-run", *size).out)
+        self.run_dltrain(config, "--dry-run", *size, "-s", "model.layers=null", "-s", "model.type=vgg11", "-s", "model.width=4", "-s", "model.hidden=16")
+
+    def test_a_mean_in_other_units_is_told(self):
+        normal = "data.normalize={mean: [%s, %s, %s], std: [%s, %s, %s]}"
+        told = "so samples hardly differ"
+        for mean, deviation, warns in ((125, 60, True), (0.5, 0.25, False)):
+            ended = self.run_dltrain(self.image_config(), "--output-dir", self.folder / f"run{mean}", "-s", normal % (*[mean] * 3, *[deviation] * 3))
+            self.assertEqual(told in ended.err, warns, ended.err)
 
     def test_ranks_that_read_other_files_are_told(self):
         """One path, but another file for each rank, as on disks of two nodes."""

@@ -135,6 +135,13 @@ class GenerateTest(DltrainTest):
         self.refused(USAGE, "generate", self.folder / "run.yaml", "--prompt", "a", says="no model.init_from")
         self.refused(STORAGE, "generate", self.folder, "--prompt", "a", says="contains no checkpoint")
         self.refused(USAGE, "generate", run, "--prompt", "a", "--temperature", -1, says="--temperature")
+        self.refused(USAGE, "generate", run, "--prompt", "a", "-s", "generation.max_tokens=3",
+                     says="generation.max_tokens is for samples during training and has no effect here; use --max-tokens")
+        self.refused(USAGE, "generate", run, "--prompt", "a", "-s", "generation={prompts: [b]}", says="generation is for samples during training")
+        self.refused(USAGE, "generate", run, "--prompt", "a", "--top-k", 2**31, says="--top-k")
+        self.refused(USAGE, "eval", run, "--precision", "bf16", says="-s precision.KEY=VALUE")
+        empty = self.write("empty.txt", "\n")
+        self.refused(DATA, "generate", run, "--prompt-file", empty, says=f"{empty}: contains no prompt")
         self.refused(USAGE, "generate", run, "--prompt", "a", "--stop", "", says="--stop: expected a text that is not empty")
         other = self.train(tokenizer="byte", steps=1, name="bytes")
         self.refused(USAGE, "generate", run, "--prompt", "a", "--tokenizer", other, says="do not match")

@@ -192,7 +192,11 @@ logging: {{logging_steps: 1}}
                     self.assertEqual(value, found[key])
             self.assertEqual(found["samples"], 7)
             self.assertIn("7 samples of", self.run_dltrain("predict", folder, text, "-o", out).out)
-            self.assertEqual(len(out.read_text().splitlines()), 1 + 7 * 16)
+            rows = len(out.read_text().splitlines()) - 1
+            if name == "gpt2":
+                self.assertEqual(rows, 7 * 16)
+            else:  # the masked tokens
+                self.assertTrue(0 < rows < 7 * 16 / 3, rows)
             self.assertIn("14 samples", self.run_dltrain("eval", folder, text, "-s", "data.sequence_length=8").out)
             self.refused(USAGE, "eval", folder, says="give a file of text or a folder of images after it")
             self.refused(USAGE, "eval", folder, text, "-s", "layers=1", says="unknown key 'layers'")

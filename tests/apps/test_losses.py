@@ -141,6 +141,11 @@ evaluation: {{metrics: [mae, mse, rmse, r2]}}
         out = self.run_dltrain("eval", "--checkpoint", run, "--result", result).out
         self.assertIn("weighted mean", out)
         self.assertEqual(json.loads(result.read_text())["confusion"], matrix)
+        self.assertIn("confusion: a row for each class", out)
+        rows = out[out.index("confusion:"):].splitlines()[1:5]
+        self.assertEqual([list(map(int, row.split()[1:])) for row in rows], matrix)
+        # The run selects its best checkpoint by a metric that is not wanted here.
+        self.run_dltrain("eval", run, "-s", "evaluation.metrics=[confusion]", "-s", "checkpoint.metric=accuracy")
 
     def test_metrics_that_cannot_be_are_refused_at_their_place(self):
         self.refused(USAGE, self.small(), "-s", "evaluation.metrics=[acuracy]", says="unknown metric 'acuracy'; did you mean 'accuracy'?")

@@ -44,6 +44,28 @@ evaluation: {{metrics: {json.dumps(case["metrics"])}}}
                         self.assertAlmostEqual(row[score], expected[score], delta=1e-9)
                     self.assertRegex(said, rf"(?m)^{row['class']} +{expected['precision']:.4f} +{expected['recall']:.4f} +{expected['f1']:.4f} +{expected['support']}$")
 
+    def test_a_binary_loss_of_one_channel_has_the_classes_0_and_1_of_all_pixels(self):
+        logits, targets = [3, -1, 2, -2, 1, -3, -1, 4], [1, 0, 1, 0, 1, 1, 0, 1]
+        data = save_safetensors(self.folder / "data.safetensors", {"x": ("F32", [2, 2, 2, 1], logits), "y": ("F32", [2, 2, 2, 1], targets)})
+        weights = save_safetensors(self.folder / "identity.safetensors", {"same.weight": ("F32", [1, 1, 1, 1], [1.0]), "same.bias": ("F32", [1], [0.0])})
+        config = self.write("exp.yaml", f"""
+model: {{layers: [{{conv2d: {{out_channels: 1, kernel_size: 1}}, name: same}}], init_from: {weights}}}
+loss: binary_cross_entropy
+data: {{type: tensors, path: {data}, inputs: x, targets: y, train: {{}}, eval: {{}}}}
+optimizer: {{type: sgd, learning_rate: 0}}
+training: {{global_batch_size: 2, max_steps: 1}}
+evaluation: {{metrics: [accuracy, f1, confusion]}}
+""")
+        run, result = self.folder / "run", self.folder / "result.json"
+        self.run_dltrain(config, "-q", "--output-dir", run)
+        said = self.run_dltrain("eval", run, "--result", result).out
+        found = json.loads(result.read_text())
+        self.assertEqual([(row["class"], row["support"]) for row in found["classes"]], [("0", 3), ("1", 5)])
+        self.assertEqual(found["confusion"], [[3, 0], [1, 4]])
+        self.assertAlmostEqual(found["eval_accuracy"], 7 / 8)
+        self.assertAlmostEqual(found["eval_f1_macro"], (6 / 7 + 8 / 9) / 2)
+        self.assertIn("confusion: a row for each class of the targets", said)
+
 
 if __name__ == "__main__":
     support.main()

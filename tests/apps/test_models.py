@@ -77,6 +77,8 @@ data: {{train: {{type: synthetic, shape: [5], classes: 3, samples: 16}}}}
 {TRAINING}""")
         result = self.refused(USAGE, config, "--output-dir", self.folder / "run", says="wrong.yaml:4:31: error: unknown key 'features'")
         self.assertIn("wrong.yaml:5:20: note: block 'unit' is used here", result.err)
+        wrong = self.write("wrong.yaml", f"model: {{type: lama}}\ndata: {{train: {{type: synthetic, shape: [5], classes: 3, samples: 16}}}}\n{TRAINING}")
+        self.refused(USAGE, wrong, "--dry-run", says="no architecture is called 'lama'")
 
 
 if __name__ == "__main__":

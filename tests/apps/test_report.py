@@ -74,6 +74,26 @@ class Report(Pages):
         self.assertIsNone(runs["rate-0.001"]["classes"])
         self.assertNotIn(HOSTILE, page.read_text())
         self.assertEqual(found["title"], HOSTILE)
+        # Settings of a damaged file do not count.
+        (self.runs / "rate-0.1" / "config.yaml").unlink()
+        config = self.runs / "rate-0.001" / "config.yaml"
+        config.write_text(config.read_text()[:400])
+        self.assertIn(", in place of an earlier report\n", self.report(self.runs, "-o", page))
+        found = self.data(page)
+        self.assertEqual((found["differing"], [run["status"] for run in found["runs"]]), ([], ["broken"] * 3))
+
+    def test_the_trials_of_sweeps_are_in_the_order_of_their_metrics(self):
+        config = self.write("sweep.yaml", SMALL + "sweep: {trials: 3, metric: eval_loss, parameters: {optimizer.learning_rate: {log: [1e-4, 1e-1]}}}\n")
+        for name, mode in (("a", "min"), ("b", "max")):
+            self.run_dltrain("sweep", config, "--output-dir", self.folder / name, "--max-steps", 4, "-s", f"sweep.mode={mode}")
+        page = self.folder / "page.html"
+        self.report(self.folder / "a", self.folder / "b", "-o", page)
+        found = self.data(page)
+        self.assertEqual(found["title"], "a, b")
+        names = [run["name"] for run in found["runs"]]
+        self.assertEqual(sorted(names), [f"{name}/trial-000{i}" for name in "ab" for i in range(3)])
+        losses = [run["figures"]["eval_loss"] for run in found["runs"]]
+        self.assertEqual(losses, sorted(losses[:3]) + sorted(losses[3:], reverse=True))
 
     def test_many_steps_are_thinned_with_their_spikes(self):
         run = self.train("long")
@@ -96,6 +116,7 @@ class Report(Pages):
         page = self.folder / "page.html"
         for losses, said in (([2, 1.5, 1, 1.1, 1.2, 1.3], "evaluation loss: overfits from step 300 on: 30 % above its minimum at the end"),
                              ([2, 1.8, 1.6, 1.4, 1.2, 1], "evaluation loss: still falling at the end: more steps would help"),
+                             ([2, 1.9, 1.8, 1.7, 1.6, 1.5, 1, 1.01], "evaluation loss: lowest at step 700, not at the end"),
                              ([2, 1, 0.5, 0.5, 0.5, 0.5], "evaluation loss: saturated from step 300 on"), ([2, 1, 3, 1], None)):
             rows = [{"step": 100 * (i + 1), "eval_loss": loss, "eval_samples": 10} for i, loss in enumerate(losses)]
             (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

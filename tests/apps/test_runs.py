@@ -2,9 +2,10 @@
 import json
 import re
 import shlex
+import shutil
 import signal
 
-from support import CHECK, SMALL, STOPPED, STORAGE, USAGE, DltrainTest, main
+from support import CHECK, DIVERGED, SMALL, STOPPED, STORAGE, USAGE, DltrainTest, main
 
 
 class Runs(DltrainTest):
@@ -57,6 +58,48 @@ class Runs(DltrainTest):
         self.refused(STORAGE, "runs", "list", self.folder / "nowhere", says="nowhere does not exist; give the folder")
         self.refused(STORAGE, "runs", "list", __file__, says=f"{__file__} is not a folder; give the folder")
 
+    def test_filters_compare_and_know_the_words_of_a_status(self):
+        for text, count in (("steps>=8", 3), ("steps>8", 0), ("steps <= 8", 3), ("steps!=8", 0), ("steps==8", 3), ("learning_rate!=0.1", 2),
+                            ("time>=0", 3), ("tag!=quick", 0), ("status=failed", 0), ("status!=failed", 3)):
+            listed = self.listed("--filter", text)
+            self.assertEqual(len(listed) - 1, count, f"{text}: {listed}")
+        for text in ("status=faild", "status>3"):
+            self.refused(USAGE, "runs", "list", self.runs, "--filter", text,
+                         says=f"--filter '{text}': status is = or != one of running, finished, stopped, failed, interrupted, broken\n")
+        for text in ("steps!8", "steps>=", "=8"):
+            self.refused(USAGE, "runs", "list", self.runs, "--filter", text, says=f"--filter '{text}' is not KEY=VALUE")
+        self.assertEqual([line.split()[0] for line in self.listed("--sort", "-run", "--columns", "steps")[1:]],
+                         [str(self.runs / f"rate-{rate}") for rate in ("0.1", "0.01", "0.001")])
+        self.assertEqual(len(self.listed("--sort", "time")), 4)
+        self.assertEqual(self.listed("--columns", "seed, steps,loss,seed")[0].split(), ["run", "status", "steps", "time", "seed", "loss"])
+        self.refused(USAGE, "runs", "list", self.runs, "--sort", "lerning_rate", says="--sort: no run has a result or setting lerning_rate; did you mean learning_rate?\n")
+
+    def test_a_failed_run_is_listed_with_its_last_log_line(self):
+        self.train("diverged", "-s", "optimizer.learning_rate=1e30", "-s", "logging.logging_steps=1", code=DIVERGED)
+        last = json.loads((self.runs / "diverged" / "metrics.jsonl").read_text().splitlines()[-1])
+        for word in ("failed", "failed (4)"):
+            listed = self.listed("--filter", f"status={word}")
+            self.assertEqual(len(listed), 2, listed)
+            self.assertRegex(listed[1], rf"/diverged +failed \(4\) +{last['step']} +[\d.]+ s +\d")
+
+    def test_the_settings_with_the_most_values_are_columns(self):
+        self.train("other", "-s", "loss.label_smoothing=0.1", "-s", "loss.z_loss=1e-4", "-s", "lr_scheduler.warmup_steps=0", "-s", "lr_scheduler.min_ratio=0.1")
+        self.assertIn("learning_rate", self.listed()[0].split())
+
+    def test_the_folder_of_a_sweep_is_no_run(self):
+        sweep = self.folder / "a sweep"
+        config = self.write("sweep.yaml", SMALL + "sweep: {trials: 2, parameters: {optimizer.learning_rate: {log: [1e-4, 1e-1]}}}\n")
+        self.run_dltrain("sweep", config, "--output-dir", sweep, "--max-steps", 4)
+        for command in (("runs", "show"), ("runs", "reproduce"), ("watch",), ("eval",)):
+            said = self.refused(STORAGE, *command, sweep, says=["is the folder of a sweep, not of a run", f"{sweep}/trial-*/run\n"]).err
+        ranked = self.run_dltrain(*shlex.split(re.search(r"`dltrain (.*?)`", said)[1])).out
+        self.assertIn("ranked by eval_loss", ranked)
+        # A reproduction is no trial.
+        self.run_dltrain("runs", "reproduce", sweep / "trial-0000" / "run", "-q", code=None)
+        self.assertTrue((sweep / "trial-0000" / "run-reproduced" / "summary.json").exists())
+        listed = self.run_dltrain("runs", "list", sweep, "--columns", "loss").out
+        self.assertEqual(re.findall(r"trial-\d+/\S+", listed), ["trial-0000/run", "trial-0001/run"])
+
     def test_broken_folders_are_listed_as_such(self):
         broken = self.runs / "rate-0.1"
         (broken / "summary.json").write_text("{\"exit_code\": 0,")
@@ -69,6 +112,12 @@ class Runs(DltrainTest):
         self.assertTrue(any("config.yaml is missing" in line for line in lines[4:]), lines)
         self.run_dltrain("runs", "show", self.runs / "rate-0.001")
         self.refused(STORAGE, "runs", "show", self.runs / "rate-0.01", says="is no run folder: it has no config.yaml")
+        config = self.runs / "rate-0.001" / "config.yaml"
+        text = config.read_text()
+        for damaged, says in ((text[:text.index("optimizer:")], "config.yaml is damaged: it has no section optimizer"), ("a: [1, 2\n", "config.yaml: not valid YAML")):
+            config.write_text(damaged)
+            said = self.run_dltrain("runs", "show", self.runs / "rate-0.001", code=STORAGE).out
+            self.assertIn(f"rate-0.001: broken: {says}", said)
 
     def test_links_to_runs_are_runs_and_each_counts_once(self):
         links = self.folder / "all"
@@ -83,7 +132,9 @@ class Runs(DltrainTest):
         for part in ("finished", 'goal: which rate is best', "study: rates", "attempt 1: 20", "1 rank,", "$ dltrain train ", "steps                8", "loss:"):
             self.assertIn(part, said)
         self.train("cost", "-s", "experiment.goal='cost $${X} and $5'")
-        self.assertIn("goal: cost ${X} and $5\n", self.run_dltrain("runs", "show", self.runs / "cost").out)
+        said = self.run_dltrain("runs", "show", self.runs / "cost").out
+        self.assertIn("goal: cost ${X} and $5\n", said)
+        self.assertIn("experiment.goal='cost $${X} and $5'", shlex.split(re.search(r"\$ dltrain (.*)", said)[1]))
 
     def test_diff_names_settings_and_the_step_where_losses_part(self):
         a, b = self.runs / "rate-0.1", self.runs / "rate-0.01"
@@ -125,6 +176,13 @@ class Runs(DltrainTest):
         self.assertIn("losses part at step 1", said)
         self.assertTrue(said.endswith("\nnot reproduced\n"), said)
         self.assertTrue((self.runs / "rate-0.1-reproduced" / "summary.json").exists())
+
+    def test_reproduce_says_that_no_weights_were_compared(self):
+        shutil.rmtree(self.runs / "rate-0.1" / "checkpoints")
+        said = self.run_dltrain("runs", "reproduce", self.runs / "rate-0.1", "-q", code=CHECK).out
+        self.assertIn("losses and gradient norms are equal in all 5 logged steps", said)
+        self.assertTrue(said.endswith(f"weights were not compared: {self.runs / 'rate-0.1'} contains no checkpoint\n"
+                                      "only the logged losses are reproduced: no weights were compared\n"), said)
 
     def test_reproduce_says_that_the_data_is_another(self):
         table, run = self.write("data.csv", "".join(f"{i},{i % 4}\n" for i in range(40))), self.folder / "run"

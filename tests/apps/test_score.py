@@ -65,6 +65,23 @@ class ScoreTest(DltrainTest):
         self.assertEqual(one, other)
         self.assertEqual(one["bytes"], 2)
 
+    def test_a_completion_is_trained_on_as_it_is_scored(self):
+        pairs = [(f"line {i} of the text,", f"{' ' * (i % 2)}{i * i} squared") for i in range(300)]
+        text = self.write("text.txt", "".join(a + b + "\n" for a, b in pairs))
+        records = self.write("pairs.jsonl", "".join(json.dumps({"p": a, "c": b}) + "\n" for a, b in pairs[8:10]))
+        spm, run, out = self.folder / "spm", self.folder / "paired", self.folder / "out.jsonl"
+        self.run_dltrain("data", "tokenizer", text, "--vocab-size", 300, "-o", spm)
+        config = (self.folder / "exp.yaml").read_text().splitlines()
+        config[2] = f"data: {{type: jsonl, path: {records}, prompt: p, completion: c, tokenizer: {{type: file, path: {spm}}}, sequence_length: 40}}"
+        self.run_dltrain(self.write("pairs.yaml", "\n".join(config)), "--output-dir", run, "-q")
+        self.run_dltrain("predict", run, records, "-o", out)
+        rows = [json.loads(line) for line in out.read_text().splitlines()]
+        for sample, scored in enumerate(self.score(run, pairs[8:10], "--tokenizer", run)):
+            # Only the completion and its end have rows, each token with its space.
+            targets = [row["target"] for row in rows if row["sample"] == sample]
+            self.assertEqual("".join(targets), pairs[8 + sample][1] + "</s>")
+            self.assertEqual(len(targets), scored["tokens"] + 1)
+
     def test_the_adapter_answers_lm_evaluation_harness(self):
         # Stands in for the package: what the adapter takes from it.
         self.write("lm_eval/__init__.py", "")

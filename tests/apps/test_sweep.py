@@ -5,8 +5,9 @@ import os
 import re
 import shlex
 import signal
+import subprocess
 
-from support import DATA, DIVERGED, OK, RANK, SMALL, STOPPED, USAGE, DltrainTest, main, steps
+from support import DATA, DIVERGED, OK, PROGRAM, RANK, SMALL, SOURCES, STOPPED, USAGE, DltrainTest, main, steps
 
 RATES = "sweep: {trials: 6, parameters: {optimizer.learning_rate: {log: [1e-4, 1e-1]}}}\n"
 
@@ -178,12 +179,18 @@ class Sweep(DltrainTest):
         table = said[said.index("the best trial for each scientific value:"):].splitlines()[2:4]
         self.assertEqual(sorted(int(line.split()[0]) for line in table), [4, 16])
         self.assertRegex(table[0], r"\+- ")
+        # A single run says nothing about the best trial.
+        self.assertNotRegex(said, r"repeat 1 .*the best")
+        self.assertRegex(said, r"repeat 2 .*the best mean so far")
 
     def test_diverged_and_failed_trials_do_not_end_the_sweep(self):
         sweep = "sweep: {search: grid, parameters: {optimizer.learning_rate: [1e-2, 1e30]}}\n"
         said = self.sweep(self.config(sweep)).out
         self.assertRegex(said, r"-\s+1\s+diverged")
-        self.assertEqual([row["exit_code"] for row in self.rows()], ["0", str(DIVERGED)])
+        self.assertEqual([(row["rank"], row["exit_code"]) for row in self.rows()], [("1", "0"), ("", str(DIVERGED))])
+        self.out = self.folder / "all"
+        result = self.sweep(self.config(sweep.replace("1e-2", "1e31")), code=DIVERGED)
+        self.assertIn("all 2 trials diverged; trial 0: ", result.err)
         self.out = self.folder / "failed"
         table = self.write("table.csv", "x,y\n" + "".join(f"{i},{i % 2}\n" for i in range(40)))
         data = f"data: {{type: csv, path: {table}, target: y, eval_fraction: 0.25}}\n"
@@ -198,6 +205,68 @@ class Sweep(DltrainTest):
         broken.write_text(table.read_text())
         said = self.sweep(self.config(sweep, text)).out
         self.assertEqual(len(re.findall(r"^\[", said, re.MULTILINE)), 1)
+
+    def test_a_trial_that_has_no_time_for_an_evaluation_has_no_result(self):
+        config = self.config("sweep: {search: grid, parameters: {training.max_time: [1e-9, 1000]}}\n")
+        said = self.sweep(config).out
+        self.assertRegex(said, r"no eval_loss: training.max_time ended the run after step \d+, before its first evaluation")
+        self.assertEqual([(row["rank"], row["trial"], row["exit_code"]) for row in self.rows()], [("1", "1", "0"), ("", "0", str(STOPPED))])
+        self.assertNotIn("[", self.sweep(config).out)
+
+    def test_a_change_of_the_data_is_told(self):
+        table = self.write("table.csv", "x,y\n" + "".join(f"{i},{i % 2}\n" for i in range(40)))
+        text = re.sub(r"data:\n.*\n.*\n", f"data: {{type: csv, path: {table}, target: y, eval_fraction: 0.25}}\n", SMALL)
+        config = self.config(RATES.replace("6", "2"), text)
+        self.assertNotIn("the training data has changed", self.sweep(config).err)
+        table.write_text("x,y\n" + "".join(f"{i * i},{i % 2}\n" for i in range(40)))
+        said = self.sweep(config, "-s", "sweep.trials=3")
+        self.assertIn("warning: the training data has changed during the sweep: trial 2 had other data than trial 0", said.err)
+
+    def test_a_sweep_is_ranked_by_its_own_configuration_and_by_another_metric(self):
+        config = self.config(RATES.replace("trials: 6", "search: tpe, trials: 2"))
+        self.sweep(config)
+        said = self.sweep(self.out / "config.yaml", "--rank").out
+        self.assertIn("ranked by eval_loss", said)
+        self.assertNotIn("unfinished", said)
+        self.assertIn("ranked by eval_accuracy", self.sweep(config, "--rank", "-s", "sweep.metric=eval_accuracy").out)
+        self.refused(USAGE, "sweep", config, "--output-dir", self.out, "-s", "sweep.metric=eval_accuracy", says="--rank ranks them by another one")
+        (self.out / "trials.csv").unlink()
+        said = self.sweep(config, "--rank", "-s", "sweep.trials=4").out
+        self.assertIn("the sweep is unfinished: 2 of 4 runs have ended", said)
+        self.assertNotIn("trials.csv", said)
+
+    def test_plans_that_waste_time_are_warned_of(self):
+        def warned(sweep, says, text=SMALL):
+            said = self.sweep(self.config(sweep, text), "--dry-run")
+            self.assertIn(says, said.err)
+            return said.out
+
+        halving = RATES.replace("trials: 6", "search: halving, trials: 9, min_steps: 30")
+        self.assertIn("round 1: 9 trials train 100 % of the steps", warned(halving, "warning: halving has one round only"))
+        warned("sweep: {trials: 6, parameters: {optimizer.learning_rate: [1e-3, 1e-2]}}\n", "warning: 4 of 6 trials have the values of another one")
+        warned(RATES, "warning: there is no evaluation data", re.sub(r"  eval: .*\n", "", SMALL))
+
+    def test_printed_commands_suit_the_shell_and_keep_the_name(self):
+        self.out = self.folder / "a b"
+        said = self.sweep(self.config(RATES.replace("6", "1")), "--name", "chosen").out
+        self.assertIn(f"curves: dltrain report '{self.out}'", said)
+        self.assertRegex(said, "to train it again: dltrain .*--name chosen")
+
+    def test_a_sweep_goes_on_without_a_reader_of_its_output(self):
+        config = self.config(RATES.replace("6", "3"))
+        process = self.begin(["bash", "-o", "pipefail", "-c", '"$0" sweep "$1" --output-dir "$2" | head -1', PROGRAM, str(config), str(self.out)])
+        ended = self.end(process)
+        self.assertIn(ended.code, (OK, 128 + signal.SIGPIPE), str(ended))
+        self.assertNotIn("error", ended.err)
+        self.assertEqual(len(self.rows()), 3)
+
+    def test_a_terminal_shows_what_runs(self):
+        terminal, stderr = os.openpty()
+        command = [PROGRAM, "sweep", self.config(RATES.replace("6", "1")), "--output-dir", self.out]
+        subprocess.run(command, cwd=SOURCES, env=dict(os.environ, TERM="xterm"), stdout=subprocess.DEVNULL, stderr=stderr, check=True)
+        self.assertIn(b"running: trial-0000 for 0:00", os.read(terminal, 1 << 12))
+        os.close(terminal)
+        os.close(stderr)
 
     def test_a_killed_trial_is_told_with_its_signal(self):
         """By no warning of the run, such as that of the many epochs."""
@@ -248,7 +317,15 @@ class Sweep(DltrainTest):
         refused("sweep: {search: grid, trials: 3, parameters: {optimizer.learning_rate: {range: [0, 1]}}}\n",
                 ["leave trials out", "a grid needs {values: […]} or points: N"])
         refused("sweep: {trials: 3, parameters: {optimizer.learning_rate: {log: [1, 0.1]}}}\n", "1 is not below 0.1")
-        refused("sweep: {trials: 3, parameters: {optimizer.learning_rate: {log: [0, 1]}}}\n", "above 0")
+        refused("sweep: {trials: 3, parameters: {optimizer.learning_rate: {log: [0, 1]}}}\n", "sweep.parameters.optimizer.learning_rate.log[0] must be above 0")
+        for limits in ("[0.01]", "[1e-4, 1e-2, 1e-1]"):
+            refused(f"sweep: {{trials: 3, parameters: {{optimizer.learning_rate: {{log: {limits}}}}}}}\n",
+                    "log of optimizer.learning_rate needs two numbers, low and high")
+        refused("sweep: {trials: 3, parameters: {training.global_batch_size: {range: [16, 64]}}}\n",
+                ["sweep.yaml:", "add integer: true to the range of training.global_batch_size"])
+        refused(RATES.replace("trials", "metric: best_eval_accuracy, trials"), "add checkpoint.metric: accuracy")
+        self.refused(USAGE, "sweep", self.config(RATES.replace("trials", "repeats: 2, trials")), "--output-dir", self.out, "--seed", 2**63 - 1,
+                     says="use a smaller seed")
         refused(RATES.replace("trials", "metric: eval_acuracy, trials"), "the runs will have no eval_acuracy; did you mean eval_accuracy?")
         self.assertFalse(self.out.exists())
         tpe = RATES.replace("trials: 6", "search: tpe, metric: eval_los, trials: 3")
@@ -311,7 +388,8 @@ class StopAt(DltrainTest):
         self.run_dltrain("train", small, "--output-dir", run, "--stop-at", "50%", "--resume", "auto", code=STOPPED)
         self.assertEqual(json.loads((run / "summary.json").read_text())["steps"], 20)
         # There already: it evaluates and stops.
-        self.run_dltrain("train", small, "--output-dir", run, "--stop-at", "20", "--resume", "auto", code=STOPPED)
+        again = self.run_dltrain("train", small, "--output-dir", run, "--stop-at", "20", "--resume", "auto", code=STOPPED)
+        self.assertIn("nothing to do: step 20 was reached before; --resume auto continues without --stop-at", again.err)
         self.run_dltrain("train", small, "--output-dir", run, "--resume", "auto")
         whole = self.folder / "whole"
         self.run_dltrain("train", small, "--output-dir", whole)

@@ -186,6 +186,12 @@ class TextTest(DltrainTest):
         lines = self.write("lines.txt", "a\n" * 200)
         out = self.run_dltrain("data", "inspect", self.config(f"type: text, path: {lines}, tokenizer: char, sequence_length: 16")).out
         self.assertIn("'\\n'", out)
+        records = self.write("a.jsonl", '{"p": "é", "c": "b"}\n{"p": "", "c": "abc"}\n')
+        pairs = f"type: jsonl, path: {records}, prompt: p, completion: c, tokenizer: {{type: byte, special_tokens: [<|endoftext|>]}}, sequence_length: 10"
+        out = self.run_dltrain("data", "inspect", self.config(pairs)).out
+        self.assertIn("2 sequences of 10 tokens, 7 tokens and 13 of padding, 6 targets that count", out)
+        self.assertRegex(out, r" 195 '<0xC3>' +1 ")
+        self.assertRegex(out, r" 256 '<\|endoftext\|>' +1 ")
 
     def test_the_resolved_configuration_is_read_again(self):
         records = self.write("a.jsonl", "".join(json.dumps({"p": f"{i} + 1", "c": str(i + 1)}) + "\n" for i in range(99)))
@@ -255,21 +261,27 @@ class TextTest(DltrainTest):
         # Of many files one is open at a time.
         for i, line in enumerate(TEXT.splitlines(keepends=True)):
             self.write(f"parts/{i:03}.txt", line)
-        self.run_dltrain("data", "tokenizer", self.folder / "parts/*.txt", "--vocab-size", 300, "--special-token", "<mask>", "-o", self.folder / "again",
+        self.run_dltrain("data", "tokenizer", "--special-token", "<mask>", self.folder / "parts/*.txt", "--vocab-size", 300, "-o", self.folder / "again",
                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)))
         self.assert_same_file(self.folder / "again" / "tokenizer.model", folder / "tokenizer.model")
         never = self.folder / "never"
+        for given, says in ((["<x>", "<x>"], "--special-token <x> is given twice"), ([""], "must be a name without blanks and commas"),
+                            (["<a> b"], "must be a name"), (["<a>,<b>"], "must be a name"), (["<unk>"], "every vocabulary has <unk>")):
+            flags = [part for token in given for part in ("--special-token", token)]
+            self.refused(USAGE, "data", "tokenizer", *flags, text, "-o", never, says=says)
+        bpe = self.config(f"type: text, path: {text}, tokenizer: {{type: bpe, path: {folder}}}, sequence_length: 16", name="bpe.yaml")
+        self.refused(DATA, bpe, "--dry-run", says="has a tokenizer of type sentencepiece, not bpe; `type: file` reads any")
         self.refused(DATA, "data", "tokenizer", text, "--vocab-size", 100000, "-o", never,
                      says="the text is too small for a vocabulary of 100000 tokens")
         broken = self.write("broken.txt", b"good\n\xff\n")
         self.refused(DATA, "data", "tokenizer", broken, "-o", never, says="broken.txt:2: is not UTF-8")
         small = self.write("small.txt", "to be or not\n")
         said = self.refused(DATA, "data", "tokenizer", small, "--vocab-size", 400, "-o", never).err
-        self.assertRegex(said, r"error: the text is too small for a vocabulary of 400 tokens: the maximum is \d+\n$")
+        self.assertRegex(said, r"small\.txt: the text is too small for a vocabulary of 400 tokens: the maximum is \d+\n$")
         wide = self.write("wide.txt", "".join(chr(0x4E00 + i) for i in range(60)) * 20)
         self.refused(DATA, "data", "tokenizer", wide, "--vocab-size", 264, "-o", never,
                      says=["a vocabulary of 264 tokens is too small for this text", "characters need 3"])
-        self.refused(DATA, "data", "tokenizer", self.write("empty.txt", "\n\n"), "-o", never, says="the text is empty")
+        self.refused(DATA, "data", "tokenizer", self.write("empty.txt", "\n\n"), "-o", never, says="empty.txt: the text is empty")
         self.assertFalse(never.exists())
         learn, model = ("data", "tokenizer", text, "--vocab-size", 290, "-o"), folder / "tokenizer.model"
         before = model.read_bytes()
@@ -286,6 +298,13 @@ class TextTest(DltrainTest):
         broken = self.write("broken.txt", b"good\nba\xffd\n" + b"x" * 100)
         self.refused(DATA, self.config(f"type: text, path: {broken}, tokenizer: char, sequence_length: 4"),
                      "--dry-run", says="broken.txt:2:3: is not UTF-8")
+        short = self.write("short.txt", "abcdefghij")
+        several = self.config(f"type: text, path: [{self.write('a.txt', '')}, {short}], tokenizer: char, sequence_length: 4, eval_fraction: 0.1")
+        self.refused(DATA, several, "--dry-run", says=f"{short}: data.eval_fraction 0.1 leaves 1 of 10 tokens")
+        lines = self.write("lines.jsonl", '{"text": "abcdefgh"}\n' * 20)
+        said = self.run_dltrain(self.config(f"type: text, path: {lines}, tokenizer: char, sequence_length: 4"), "--dry-run").err
+        self.assertIn(f"{lines}: looks like JSON Lines", said)
+        self.assertIn("type: jsonl reads its texts", said)
         self.refused(USAGE, self.config(self.text(", mask_token_id: 3")), "--dry-run",
                      says=["exp.yaml:5", "mask_token_id needs mlm_probability"])
         records = self.write("a.jsonl", '{"prompt": "a", "completion": "b"}\n{"prompt": "a"}\n')

@@ -82,7 +82,7 @@ training: {{global_batch_size: 2, max_steps: 1}}
                  "-s", "data.eval_fraction=0.4"]
         self.refused(STORAGE, *train, "-s", "model.strict=true", says="strict: false keeps the initial values of this parameter")
         log = self.run_dltrain(*train).err
-        self.assertIn("heads.head.weight [2, 16]", log)
+        self.assertIn("heads.head.weight has shape [5, 16] in the file and [2, 16] in the model: initialised again", log)
         self.assertNotIn("normalized in another way", log)
         log = self.run_dltrain(*train[:2], "--output-dir", self.folder / "plain", *train[4:], "-s", "data.normalize=null").err
         self.assertIn("normalized in another way; use data: {scale: 0.00392156862745098, normalize: {mean: [0.5, 0.5, 0.5], ", log)

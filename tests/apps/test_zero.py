@@ -5,7 +5,8 @@ import re
 import socket
 
 import support
-from support import OK, SMALL, SOURCES, USAGE, checkpoints, steps
+from launching import free_port
+from support import OK, SMALL, SOURCES, STORAGE, USAGE, checkpoints, steps
 
 GOLDEN = "tests/golden/language"
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
@@ -34,6 +35,21 @@ class Zero(support.DltrainTest):
             run = self.train(SOURCES / GOLDEN / "gpt2.yaml", f"{ranks}-{stage}", "-s", f"parallelism.zero_stage={stage}",
                              *SMALL_UNITS, ranks=ranks)
             self.assert_trajectory(run, golden, f"stage {stage} on {ranks} ranks")
+
+    def test_ranks_without_a_shared_run_folder_are_told_before_the_first_step(self):
+        """As on two nodes with disks of their own, or started from different folders."""
+        port = str(free_port())
+        started = []
+        for rank in (0, 1):
+            (self.folder / str(rank)).mkdir()
+            started.append(self.start(self.small(), "--output-dir", "run", "-s", "parallelism.zero_stage=2", "-s", "parallelism.join_timeout=2",
+                                      cwd=self.folder / str(rank),
+                                      env={"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2",
+                                           "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}))
+        results = [self.end(process) for process in started]
+        self.assertEqual([result.code for result in results], [STORAGE, STORAGE], "\n".join(map(str, results)))
+        self.assertIn("does not see the run folder run of rank 0", results[1].err)
+        self.assertFalse((self.folder / "0" / "run" / "metrics.jsonl").exists())
 
     def test_saved_on_4_ranks_in_stage_3_it_goes_on_in_any_layout(self):
         configuration = self.small(SMALL.replace("global_batch_size: 16", "global_batch_size: 24"))

@@ -44,6 +44,7 @@ TEST_CASE("texts that are no configuration end in one located message") {
       {"a: 1\n  b: 2\n", "f.yaml:2:4: error: not valid YAML: illegal map value (here and"},
       {"a:\n  - b\n  -c\n", "line above, check the indentation and the blanks after '-' and ':')"},
       {"a:\n\tb: 1\n", "f.yaml:2:1: error: a tab in the indentation; YAML requires spaces"},
+      {"a: {b[0].c: [8,16]}\n", "flow not found (a bracket is missing, or a key or text with"},
       {"a: ${A}\nb: [${B}]\n", "end of sequence flow not found; ${NAME} needs quotes here"},
       {"a: b: c\n", "not valid YAML: illegal map value"},
       {"a: 'x\n", "f.yaml:1:4: error: the closing quote is missing"},

@@ -116,24 +116,21 @@ TEST_CASE("random samples are held out, the same share of each class") {
 }
 
 TEST_CASE("labels that no sample has are told, as when they count from 1") {
-  CHECK_THAT(unused_labels(*data_of({1, 2, 3, 1})),
+  CHECK_THAT(unused_labels(count_classes(*data_of({1, 2, 3, 1}))),
              Contains("no training sample has the label 0; labels are 0 to 3"));
-  CHECK_THAT(unused_labels(*data_of({0, 7, 1})), Contains("the labels 2, 3, 4"));
-  CHECK(unused_labels(*data_of({0, 1, 1})).empty());
-  CHECK(unused_labels(*data_of({1, 1}, {"a", "b"})).empty());
+  CHECK_THAT(unused_labels(count_classes(*data_of({0, 7, 1}))), Contains("the labels 2, 3, 4"));
+  CHECK(unused_labels(count_classes(*data_of({0, 1, 1}))).empty());
 }
 
 TEST_CASE("classes that one split has none of are told where that is no chance") {
-  const Labels sorted_train(40, 0), sorted_eval(10, 1);
-  CHECK_THAT(imbalanced_classes(*data_of(sorted_train), *data_of(sorted_eval)),
+  const auto told = [](const std::vector<int64_t>& train, const std::vector<int64_t>& eval) {
+    return imbalanced_classes(train, eval, {"a", "b"});
+  };
+  CHECK_THAT(imbalanced_classes({40}, {0, 10}, {}),
              Contains("eval split has no samples of the classes 0"));
-  Labels both(40);
-  for (size_t i = 0; i < both.size(); ++i) both[i] = i % 2;
-  CHECK_THAT(imbalanced_classes(*data_of(both, {"a", "b"}), *data_of(sorted_eval)),
-             Contains("the classes 'a'"));
-  CHECK_THAT(imbalanced_classes(*data_of(sorted_train), *data_of({0, 0, 1, 1, 1})),
-             Contains("training split has no samples of the classes 1"));
-  CHECK(imbalanced_classes(*data_of(both), *data_of({0, 0, 1})).empty());
-  CHECK(imbalanced_classes(*data_of(both), *data_of({1, 1})).empty());  // a coin thrown twice
-  CHECK(imbalanced_classes(*data_of(both), *without_targets(data_of(sorted_eval))).empty());
+  CHECK_THAT(told({20, 20}, {0, 10}), Contains("eval split has no samples of the classes 'a'"));
+  CHECK_THAT(told({40}, {2, 3}), Contains("training split has no samples of the classes 'b'"));
+  CHECK(told({20, 20}, {2, 1}).empty());
+  CHECK(told({20, 20}, {0, 2}).empty());  // a coin thrown twice
+  CHECK(told({20, 20}, count_classes(*without_targets(data_of({1, 1})))).empty());
 }

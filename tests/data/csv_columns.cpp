@@ -347,6 +347,9 @@ TEST_CASE("normalize: auto gives mean 0 and standard deviation 1, of the trainin
   REQUIRE(channels->channels.size() == 1);
   CHECK(channels->channels[0].second[0].mean == 2);
   CHECK(row_of(*apply_fit(images, channels), 0) == Row{-1, 0, 1, 0});
+  const auto gray = table("1,10,3,10,0\n", {.shape = {{2, 2, 1}}});
+  CHECK_THAT(refusal_of([&] { apply_fit(gray, channels); }),
+             Contains("statistics of 2 channels of the input, but this data has f32[2, 2, 1]"));
 }
 
 TEST_CASE("a name that two columns of new data have is refused if the column is used") {

@@ -55,6 +55,28 @@ TEST_CASE("the loss counts completions and their end, not prompts and padding") 
   CHECK(data->location_of(2) == path + ":3");
 }
 
+TEST_CASE("SentencePiece puts a space before prompts, not before completions") {
+  TemporaryFolder folder;
+  const std::string path = folder.write("a.jsonl", R"({"q": "n=12;", "a": "even"})");
+  for (const std::string name : {"unigram", "spm_bpe"}) {
+    const auto data =
+        read_data("type: jsonl, path: '" + path +
+                  "', prompt: q, completion: a, sequence_length: 24, tokenizer: {type: "
+                  "sentencepiece, path: '" DLTRAIN_SOURCE_DIR "/tests/golden/tokenizers/" +
+                  name + "'}")
+            .open()
+            .train;
+    const auto tokenizer = data->tokenizer();
+    JsonlIds expected = tokenizer->encode_after(*tokenizer->encoder(SpecialText::as_tokens),
+                                                "n=12;", tokenizer->encode("n=12;"), "even");
+    CHECK(tokenizer->bytes_of(expected.front()).front() == 'e');
+    expected.push_back(*tokenizer->special().end_of_text);
+    JsonlIds targets = ids_of(*data, 1, 0);
+    std::erase(targets, kIgnoredLabel);
+    CHECK(targets == expected);
+  }
+}
+
 TEST_CASE("source and target are inputs of an encoder and a decoder") {
   TemporaryFolder folder;
   const std::string path = folder.write("a.jsonl", R"({"en": "abcd", "de": "xy"})");

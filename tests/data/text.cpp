@@ -229,12 +229,17 @@ TEST_CASE("bad text is refused with file, line and byte") {
 TEST_CASE("pieces and threads do not change the tokens of a text") {
   TemporaryFolder folder;
   std::string text;
-  for (int i = 0; i < 3000; ++i) text += i % 7 == 0 ? "é\n" : i % 5 == 0 ? "世" : "ab";
+  for (int i = 0; i < 3000; ++i) {
+    text += i % 7 == 0 ? "é\n" : i % 5 == 0 ? "世" : i % 3 == 0 ? "the line " : "ab";
+  }
   const TextFile file(folder.write("a.txt", text));
   Alphabet seen;
   seen.add(text);
-  for (const std::vector<std::string>& special : {std::vector<std::string>{}, {"<x>"}}) {
-    const auto tokenizer = char_tokenizer("here", seen.characters(), special);
+  const std::string golden = DLTRAIN_SOURCE_DIR "/tests/golden/tokenizers/";
+  for (const auto& tokenizer : std::vector<std::shared_ptr<const Tokenizer>>{
+           char_tokenizer("here", seen.characters(), {}),
+           char_tokenizer("here", seen.characters(), {"<x>"}), load_tokenizer(golden + "unigram"),
+           load_tokenizer(golden + "spm_bpe")}) {
     const TextIds expected = tokenizer->encode(text);
     for (const int threads : {1, 3}) {
       for (const size_t piece : {size_t{1}, size_t{5}, size_t{64}, size_t{100000}}) {

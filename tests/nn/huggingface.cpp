@@ -77,7 +77,10 @@ TEST_CASE("models of no family, and nearly of one, are refused with what differs
   CHECK_THROWS_WITH(identify_text("{type: mixtral, num_layers: 1, shared_experts: 1}"),
                     Catch::Contains("nearest is mixtral, which has no 'shared_experts: 1'"));
   CHECK_THROWS_WITH(identify_text("{type: llama, attention_bias: true, mlp_bias: true}"),
-                    Catch::Contains("nearest is llama, which has no '"));
+                    Catch::Contains("nearest is llama, which has no 'bias: false' in the layer "
+                                    "'o_proj'"));
+  CHECK(identify_text("{type: mixtral, num_layers: 1, router_z_loss: 0.001}").family->model_type ==
+        std::string("mixtral"));
 }
 
 TEST_CASE("weights have other names in files, those of experts one for each") {

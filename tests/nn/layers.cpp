@@ -63,6 +63,8 @@ TEST_CASE(
   CHECK_THAT(
       refusal("layers: [flatten, {type: conv2d, out_channels: 4, kernel_size: 3}]", {6, 6, 2}),
       Contains("model.layers[1] (conv2d) on [2, 72]: expects images"));
+  CHECK_THAT(refusal("layers: [{type: conv2d, out_channels: 4, kernel_size: 3}]", {6, 5}),
+             Contains("put reshape: [6, 5, 1] before this layer"));
   CHECK_THAT(refusal("layers: [{type: conv2d, out_channels: 4, kernel_size: 9}]", {6, 6, 2}),
              Contains("a window of 9"));
 }

@@ -68,10 +68,12 @@ TEST_CASE("scores of binary outputs from their counts") {
   CHECK(report.classes.classes[0].f1 == Approx(6.0 / 9));
   CHECK(value(report, "f1_macro") == Approx(3.0 / 9));  // the second output never occurs: 0
   CHECK(report.classes.confusion.empty());
+  CHECK(report.classes.of_outputs);
   // One output: true and false positives, false and true negatives.
   const MetricReport one = finish_metrics({"f1", "confusion"}, TargetKind::binary,
                                           {{"binary_counts", {3, 1, 2, 4}}}, 10);
   CHECK(one.classes.confusion == std::vector<double>{4, 1, 2, 3});
+  CHECK_FALSE(one.classes.of_outputs);
   CHECK(one.classes.classes[0].f1 == Approx(8.0 / 11));
   CHECK(one.classes.classes[1].f1 == Approx(6.0 / 9));
   CHECK(value(one, "f1_macro") == Approx((8.0 / 11 + 6.0 / 9) / 2));

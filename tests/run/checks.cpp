@@ -197,6 +197,18 @@ TEST_CASE("check of the loss at init: opinions of an untrained model, numbers fa
       failure(check_initial_loss,
               {.data = "{type: synthetic, shape: [6], classes: 3, samples: 96, noise: 200}"}),
       Contains("−log(1/3) = 1.0986"));
+  // A frequent class, and a batch of one sample, say nothing about the model.
+  const CsvFile rare("rare.csv", 64, [](int i, auto uniform) {
+    return fmt::format("{},{},{}", uniform(), uniform(), i % 20 == 0 ? "yes" : "no");
+  });
+  for (const int seed : {1, 2, 3, 4, 5, 6}) {
+    CAPTURE(seed);
+    const auto options = options_of({.data = rare.section(),
+                                     .layers = "[linear: 16, relu, linear: 2]",
+                                     .overrides = {fmt::format("seed={}", seed)}});
+    CHECK(check_initial_loss(options, 32).outcome == CheckOutcome::pass);
+    CHECK(check_initial_loss(options, 1).outcome == CheckOutcome::pass);
+  }
   const CsvFile far("far.csv", 64, [](int, auto uniform) {
     return fmt::format("{},{}", uniform(), 1000 + uniform());
   });

@@ -32,3 +32,4 @@ done
 code=0
 sweep optimizer.learning_rat=1 >out 2>&1 || code=$?
 [ $code = 2 ] || fail "exit code $code for a misspelt key, expected 2"
+grep -q 'exit code 2: .*error:' out || fail "the reason of the failure is not printed"

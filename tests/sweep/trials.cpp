@@ -73,6 +73,45 @@ TEST_CASE("a trial with a failed repeat has failed, also where another one has d
   }
 }
 
+TEST_CASE("a trial has no result if one of its repeats has none") {
+  const TemporaryFolder folder;
+  const Experiment experiment = experiment_with("trials: 1, repeats: 3");
+  Trials trials(experiment, folder / "sweep", true);
+  store_result(trials, {.repeat = 0}, {.figures = {{"loss", 0.5}}});
+  store_result(trials, {.repeat = 1}, {.exit_code = 4, .message = "diverged"});
+  store_result(trials, {.repeat = 2}, {.figures = {{"loss", 0.5}}});
+  const auto ranked = rank_trials(trials);
+  REQUIRE(ranked.size() == 1);
+  CHECK(!ranked[0].has_result());
+  CHECK(ranked[0].runs == 2);
+  CHECK(ranking_table(trials, ranked, 10).find("-      0  diverged (1 of 3 runs)") !=
+        std::string::npos);
+}
+
+TEST_CASE("trials that training.max_time has ended keep their code and are named") {
+  const TemporaryFolder folder;
+  const Experiment experiment = experiment_with("trials: 3, metric: eval_loss");
+  {
+    Trials trials(experiment, folder / "sweep", true);
+    store_result(trials, {.trial = 0}, {.figures = {{"eval_loss", 0.5}, {"steps", 6}}});
+    store_result(trials, {.trial = 1},
+                 {.exit_code = 75, .figures = {{"steps", 1}}, .timed_out = true});
+    store_result(
+        trials, {.trial = 2},
+        {.exit_code = 75, .figures = {{"eval_loss", 0.4}, {"steps", 3}}, .timed_out = true});
+  }
+  Trials trials(experiment, folder / "sweep", false);
+  CHECK(trials.done());
+  const auto ranked = rank_trials(trials);
+  const std::string csv = ranking_csv(trials, ranked);
+  for (const char* row : {"\n1,2,0.4,,1,,3,0,75,", "\n2,0,0.5,,1,,6,0,0,", "\n,1,,,0,,1,0,75,"}) {
+    CHECK(csv.find(row) != std::string::npos);
+  }
+  CHECK(comparison_warnings(trials, ranked) ==
+        std::vector<std::string>{"training.max_time ended 1 of 3 trials, at step 3: trials are "
+                                 "compared at different steps"});
+}
+
 TEST_CASE("trials.csv has the whole time of trials, and no column twice") {
   const TemporaryFolder folder;
   for (const std::string metric : {"seconds", "loss"}) {

@@ -48,6 +48,47 @@ void check(const Tokenizer& tokenizer, const nlohmann::json& cases, SpecialText 
   }
 }
 
+// The bytes of the tokens, as they stand within a text.
+std::string bytes_of(const Tokenizer& tokenizer, const GoldenIds& ids) {
+  std::string out;
+  for (const int32_t id : ids) out += tokenizer.bytes_of(id);
+  return out;
+}
+
+// A random text has the same tokens as a whole and in pieces.
+void check_pieces(const Tokenizer& tokenizer) {
+  const std::vector<std::string> parts{" ", " ", "  ", "\n", "the", "line", "12",   "x",
+                                       "=", "é", "世", "\t", "▁",   "<s>",  "</s>", "<mask>"};
+  std::string text = "begin";
+  uint32_t random = 1;
+  for (int i = 0; i < 4000; ++i) {
+    random = random * 1664525 + 1013904223;
+    text += parts[(random >> 16) % parts.size()];
+  }
+  for (const SpecialText special : {SpecialText::as_text, SpecialText::as_tokens}) {
+    const auto encoder = tokenizer.encoder(special);
+    GoldenIds expected, ids;
+    encoder->encode(text, expected);
+    int pieces = 0;
+    for (std::string_view rest = text; !rest.empty(); ++pieces) {
+      size_t at = 0;
+      for (size_t limit = 30; at == 0 && limit < rest.size(); limit *= 2) {
+        at = tokenizer.cut(rest, limit);
+        CHECK(at <= limit);
+      }
+      if (at == 0) at = rest.size();
+      if (pieces == 0) {
+        encoder->encode(rest.substr(0, at), ids);
+      } else {
+        tokenizer.encode_rest(*encoder, rest.substr(0, at), ids);
+      }
+      rest.remove_prefix(at);
+    }
+    CHECK(ids == expected);
+    CHECK(pieces > 100);
+  }
+}
+
 }  // namespace
 
 TEST_CASE("byte-level BPE gives the tokens of Hugging Face's tokenizers and of tiktoken") {
@@ -157,6 +198,42 @@ TEST_CASE("SentencePiece models give the tokens and texts of their library's Pyt
   folder.write("tokenizer.model", "\n\x05 not a model");
   CHECK_THROWS_WITH(load_tokenizer(folder.path()),
                     Catch::Matchers::Contains("not a readable SentencePiece model"));
+}
+
+TEST_CASE("SentencePiece needs no whole text where words are independent") {
+  check_pieces(*load_tokenizer(kGolden / "unigram"));
+  check_pieces(*load_tokenizer(kGolden / "spm_bpe"));
+  SentencePieceModel model;
+  for (const char* piece : {"a", "▁a", "▁▁", "▁▁a"}) model.pieces.push_back({.text = piece});
+  CHECK(has_separate_words(model));
+  model.pieces.push_back({.text = "▁a▁"});
+  CHECK_FALSE(has_separate_words(model));
+}
+
+TEST_CASE("a text after another one has no space of its own") {
+  for (const char* name : {"unigram", "spm_bpe", "bpe"}) {
+    INFO(name);
+    const auto tokenizer = load_tokenizer(kGolden / name);
+    const auto encoder = tokenizer->encoder(SpecialText::as_text);
+    const std::string space = tokenizer->kind() == "sentencepiece" ? " " : "";
+    // Tokens span some of these borders.
+    for (const std::string before : {"n=12;", "n=1", "the li", "Q: 60+14?\nA:"}) {
+      for (const std::string text : {"even", "2", "ne of", " 74", "世", ""}) {
+        GoldenIds ids = tokenizer->encode(before);
+        const GoldenIds more = tokenizer->encode_after(*encoder, before, ids, text);
+        CHECK(bytes_of(*tokenizer, more) == text);
+        ids.insert(ids.end(), more.begin(), more.end());
+        CHECK(bytes_of(*tokenizer, ids) == space + before + text);
+      }
+    }
+    CHECK(tokenizer->encode_after(*encoder, "", {}, "even") == tokenizer->encode("even"));
+    try {
+      tokenizer->encode_after(*encoder, "n=12;", tokenizer->encode("n=12;"), "ab\xFF");
+      FAIL("accepted");
+    } catch (const EncodeError& error) {
+      CHECK(error.offset() == 2);
+    }
+  }
 }
 
 TEST_CASE("equally likely pieces of a unigram model are chosen as Hugging Face's tokenizers do") {
@@ -273,6 +350,7 @@ TEST_CASE("a learnt SentencePiece vocabulary gives back any text, and is the sam
     CHECK(std::ranges::count(ids, *tokenizer->special().mask) == 0);
     CHECK(masked.back() == tokenizer->special().mask);
     CHECK(learn(type, 320)->identity() == tokenizer->identity());
+    check_pieces(*tokenizer);
   }
   CHECK_THROWS_WITH(
       learn("unigram", 100000),

@@ -62,6 +62,15 @@ TEST_CASE("a byte tokenizer takes any bytes, and decodes broken ones as replacem
   CHECK(tokenizer->bytes_of(-1).empty());
 }
 
+TEST_CASE("the text of a token shows bytes that are no character") {
+  const auto tokenizer = byte_tokenizer("here", {"<mask>"});
+  CHECK(text_of_token(*tokenizer, 'a') == "a");
+  CHECK(text_of_token(*tokenizer, 0xC3) == "<0xC3>");
+  CHECK(text_of_token(*tokenizer, 256) == "<mask>");
+  CHECK(text_of_token(*tokenizer, 257).empty());
+  CHECK(text_of_token(*chars("é"), 0) == "é");
+}
+
 TEST_CASE("special tokens are text unless they are asked for") {
   const auto tokenizer = byte_tokenizer("here", {"<|endoftext|>", "<mask>", "<mask>2"});
   CHECK(tokenizer->vocab_size() == 259);

@@ -9,7 +9,9 @@ struct CenterCrop final : TransformOf<CenterCrop> {
   double fill = 0;
 
   void describe(Fields& f) override {
-    describe_size(f, size, "[height, width], or one number for both");
+    describe_size(f, size,
+                  "[height, width], or one number for both. A smaller image is not enlarged: it "
+                  "gets a border of `fill` (resize it first)");
     describe_fill(f, fill);
   }
   bool random() const override { return false; }

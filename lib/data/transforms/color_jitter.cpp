@@ -10,9 +10,10 @@ double gray_of(const uint8_t* pixel) {
   return 0.299 * pixel[0] + 0.587 * pixel[1] + 0.114 * pixel[2];
 }
 
-void change_brightness(uint8_t* pixels, const ImageSize& size, double factor) {
+// Multiplies the distances of all values from `centre`; for brightness that is 0.
+void stretch_values(uint8_t* pixels, const ImageSize& size, double centre, double factor) {
   uint8_t table[256];
-  for (int v = 0; v < 256; ++v) table[v] = to_pixel<uint8_t>(v * factor);
+  for (int v = 0; v < 256; ++v) table[v] = to_pixel<uint8_t>(centre + (v - centre) * factor);
   for (int64_t i = 0; i < size.elements(); ++i) pixels[i] = table[pixels[i]];
 }
 
@@ -22,10 +23,7 @@ void change_contrast(uint8_t* pixels, const ImageSize& size, double factor) {
   for (int64_t i = 0; i < n; ++i) {
     sum += size.channels == 3 ? gray_of(pixels + 3 * i) : static_cast<double>(pixels[i]);
   }
-  const double mean = sum / static_cast<double>(n);
-  uint8_t table[256];
-  for (int v = 0; v < 256; ++v) table[v] = to_pixel<uint8_t>(mean + (v - mean) * factor);
-  for (int64_t i = 0; i < size.elements(); ++i) pixels[i] = table[pixels[i]];
+  stretch_values(pixels, size, sum / static_cast<double>(n), factor);
 }
 
 void change_saturation(uint8_t* pixels, const ImageSize& size, double factor) {
@@ -103,7 +101,7 @@ struct ColorJitter final : TransformOf<ColorJitter> {
     const ImageSize size = frame.size();
     uint8_t* pixels = frame.pixels();
     for (const int which : order) {
-      if (which == 0 && brightness > 0) change_brightness(pixels, size, factors[0]);
+      if (which == 0 && brightness > 0) stretch_values(pixels, size, 0, factors[0]);
       if (which == 1 && contrast > 0) change_contrast(pixels, size, factors[1]);
       if (which == 2 && saturation > 0) change_saturation(pixels, size, factors[2]);
       if (which == 3 && hue > 0) change_hue(pixels, size, factors[3]);

@@ -10,7 +10,9 @@ struct RandomCrop final : TransformOf<RandomCrop> {
   double fill = 0;
 
   void describe(Fields& f) override {
-    describe_size(f, size, "[height, width], or one number for both");
+    describe_size(f, size,
+                  "[height, width], or one number for both. An image that is smaller, with its "
+                  "padding, is not enlarged: it gets a border of `fill` (resize it first)");
     f.integer("padding", padding,
               {.doc = "Pixels added on each side first", .min = 0, .max = 65536});
     describe_fill(f, fill);

@@ -1,7 +1,5 @@
 // BERT (BertConfig): BertForMaskedLM is the architecture `bert`, BertForSequenceClassification is
 // `bert_classifier`.
-#include <algorithm>
-
 #include <fmt/format.h>
 
 #include "nn/huggingface/families.h"

@@ -134,7 +134,6 @@ int64_t ConfigJson::integer(const char* key, int64_t absent, int64_t most, int64
 
 int64_t ConfigJson::required_integer(const char* key, int64_t most) {
   if (!has(key)) {
-    take(key);
     add_error(fmt::format("has no {}{}", prefix_, key));
     return 1;
   }
@@ -179,16 +178,12 @@ std::vector<std::string> ConfigJson::texts(const char* key) {
 }
 
 std::vector<int64_t> ConfigJson::integers(const char* key, std::vector<int64_t> absent) {
-  const json* value = take(key);
-  if (value == nullptr) return absent;
-  std::vector<int64_t> out;
   const auto fits = [](const json& element) {
     return element.is_number_integer() && element > 0 && element <= 2147483647;
   };
-  if (value->is_array() && std::ranges::all_of(*value, fits))
-    return value->get<std::vector<int64_t>>();
-  wrong(key, "a list of integers above 0", *value);
-  return absent;
+  return typed(key, absent, "a list of integers above 0", [&](const json& value) {
+    return value.is_array() && std::ranges::all_of(value, fits);
+  });
 }
 
 int64_t ConfigJson::size(const char* key) {
@@ -199,13 +194,8 @@ int64_t ConfigJson::size(const char* key) {
 ConfigJson ConfigJson::map(const char* key) {
   ConfigJson out(location_);
   out.prefix_ = fmt::format("{}{}.", prefix_, key);
-  const json* value = take(key);
-  if (value == nullptr) return out;
-  if (value->is_object()) {
-    out.map_ = *value;
-  } else {
-    wrong(key, "a map", *value);
-  }
+  out.map_ =
+      typed(key, json::object(), "a map", [](const json& value) { return value.is_object(); });
   return out;
 }
 

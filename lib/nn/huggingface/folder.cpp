@@ -103,9 +103,6 @@ std::vector<std::string> class_names_of(const fs::path& folder) {
 
 bool rewrite_huggingface_model(ConfigNode& map, Diagnostics& diagnostics) {
   const ConfigNode from = *map.find("from");
-  if (const ConfigNode* type = map.find("type"); type != nullptr && type->is_null()) {
-    map.erase("type");
-  }
   const size_t before = diagnostics.reported();
   if (!from.is_scalar()) {
     diagnostics.add(from.location, "expected a folder, got {}", describe_found(from));
@@ -114,7 +111,10 @@ bool rewrite_huggingface_model(ConfigNode& map, Diagnostics& diagnostics) {
   for (const char* key : {"layers", "blocks", "init_from"}) {
     const ConfigNode* other = map.find(key);
     if (other == nullptr || other->is_null()) continue;
-    diagnostics.add(other->location, "model has both from and {}; keep one", key);
+    diagnostics.add(other->location,
+                    "model has both from and {0}; keep one ({0}: null, or from: null, removes that "
+                    "of another file)",
+                    key);
   }
   if (diagnostics.reported() != before) return false;
   const fs::path folder = beside_configuration(

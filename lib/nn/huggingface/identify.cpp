@@ -27,13 +27,15 @@ std::string without_masks(std::string text) {
   return text;
 }
 
-// Returns the list of layers of the resolved configuration.
+// Returns the list of layers of the resolved configuration, without what config.json cannot say of
+// training.
 std::string layers_text(const ModelConfig& model) {
   std::istringstream dump(dump_config(model));
   std::string line, out;
   bool inside = false;
   while (std::getline(dump, line)) {
     if (!line.starts_with(" ")) inside = line.starts_with("layers:");
+    if (line.find(" router_z_loss: ") != std::string::npos) continue;
     if (inside) out += line + "\n";
   }
   return without_masks(out);
@@ -51,14 +53,14 @@ ConfigNode parse_layers(const std::string& text) {
 // Returns the layers that a config.json describes, or "" if it is not valid. `option`: an argument
 // that config.json does not have, as {name, value}.
 std::string layers_of(const nlohmann::ordered_json& json, const HuggingFaceOption& option) {
-  const HuggingFaceConfig reading = read_huggingface_config("config.json", json_text(json), "", {});
+  HuggingFaceConfig reading = read_huggingface_config("config.json", json_text(json), "", {});
   if (!reading.errors.empty()) return "";
-  HuggingFaceModel arguments = reading.model;
-  arguments.set_text("type", reading.model.type);
-  if (!option.key.empty()) arguments.set_text(option.key.c_str(), option.value);
+  HuggingFaceModel& read = reading.model;
+  read.set_text("type", read.type);
+  if (!option.key.empty()) read.set_text(option.key.c_str(), option.value);
   Diagnostics diagnostics;
   ModelConfig model;
-  bind(model, arguments.arguments, diagnostics);
+  bind(model, read.arguments, diagnostics);
   return diagnostics.empty() ? layers_text(model) : "";
 }
 
@@ -69,15 +71,25 @@ std::string tied_layer(const ConfigNode& layers) {
   return of != nullptr && !of->is_null() ? of->text : "";
 }
 
-// Returns the first line in which two texts differ.
+// Returns the first line in which two lists of layers differ, with the name of its layer.
 std::string first_difference(const std::string& a, const std::string& b) {
   std::istringstream left(a), right(b);
   std::string of_a, of_b;
   while (std::getline(left, of_a)) {
     if (!std::getline(right, of_b) || of_a != of_b) break;
   }
-  const size_t begin = of_a.find_first_not_of(" -");
-  return begin == std::string::npos ? "" : of_a.substr(begin);
+  const auto key_of = [](const std::string& line) { return line.find_first_not_of(" -"); };
+  const size_t begin = key_of(of_a);
+  if (begin == std::string::npos || begin < 2) return "'' there";
+  const std::string key = of_a.substr(begin);
+  // The name is among the keys that follow.
+  for (std::string line; std::getline(left, line) && key_of(line) >= begin;) {
+    if (line[begin - 2] == '-') break;
+    if (line.substr(begin).starts_with("name: ")) {
+      return fmt::format("'{}' in the layer '{}'", key, line.substr(begin + 6));
+    }
+  }
+  return fmt::format("'{}' there", key);
 }
 
 }  // namespace
@@ -98,7 +110,7 @@ IdentifiedModel identify_model(const ModelConfig& model, bool timm) {
         return {&family, *json, option.key == "bias", tied_layer(layers)};
       }
       if (!meant.empty() && near.empty()) {
-        near = fmt::format(" (nearest is {}, which has no '{}' there)", family.model_type,
+        near = fmt::format(" (nearest is {}, which has no {})", family.model_type,
                            first_difference(text, meant));
       }
     }

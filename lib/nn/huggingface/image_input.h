@@ -22,7 +22,8 @@ struct ImageInput {
 
 // Returns nothing for a folder without such a file, or with a file that is not understood.
 std::optional<ImageInput> read_image_input(const std::filesystem::path& folder);
-// For that case: images of the size of a ViT, or else of 224 pixels, and the sentence that says so.
+// For that case, return images of the size in config.json, or else of 224 pixels, and a sentence
+// that says so.
 ImageInput default_image_input(const std::filesystem::path& folder);
 std::string no_image_input(const std::filesystem::path& folder);
 

@@ -313,6 +313,7 @@
     const results = ['eval_loss', 'eval_accuracy', 'best_eval_loss', 'loss', 'accuracy', 'seconds', 'peak_rss_mib']
       .filter((key) => runs.filter((run) => key in run.figures).length >= 5);
     const valuesOf = (key) => runs.map((run) => asValue(run.settings[key]));
+    const readable = (i) => Object.keys(runs[i].settings).length > 0;
     const keys = report.differing.filter((key) => key !== 'seed' && new Set(valuesOf(key)).size >= 2).slice(0, 24);
     if (!results.length || !keys.length) return null;
     state.result = results[0];
@@ -322,14 +323,15 @@
     const grid = el('div', { class: 'charts' });
     for (const key of keys) {
       const values = valuesOf(key);
-      const numeric = values.every((value) => typeof value === 'number');
-      const names = [...new Set(values.map(String))];
-      const [least, most] = [Math.min(...values), Math.max(...values)];
+      const known = values.filter((_, i) => readable(i));
+      const numeric = known.every((value) => typeof value === 'number');
+      const names = [...new Set(known.map(String))];
+      const [least, most] = [Math.min(...known), Math.max(...known)];
       const type = !numeric ? 'category' : least > 0 && most / least >= 30 ? 'logarithmic' : 'linear';
       const canvas = el('canvas', { role: 'img' });
       const make = () => {
         const data = runs.map((run, i) => ({ x: numeric ? values[i] : String(values[i]), y: run.figures[state.result], i }))
-          .filter((point) => point.y !== undefined && point.y !== null);
+          .filter((point) => readable(point.i) && point.y !== undefined && point.y !== null);
         canvas.setAttribute('aria-label', `${state.result} of ${data.length} runs by ${key}`);
         // The worst tenth of the losses would press the others together: they are drawn at the border.
         const sorted = data.map((point) => point.y).sort((a, b) => a - b);
