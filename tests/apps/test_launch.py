@@ -158,6 +158,22 @@ class Launch(LaunchTest):
         self.assertFalse(answers(port))
         return True
 
+    def test_a_rank_that_was_started_twice_is_told(self):
+        variables = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        path = self.small()
+        started = [self.start(path, "-q", "--output-dir", self.folder / "run", env=dict(variables, RANK=rank, LOCAL_RANK=rank))
+                   for rank in ("0", "1", "1")]
+        self.wait_for(lambda: any(process.poll() is not None for process in started[1:]), "the end of one")
+        told = next(process for process in started[1:] if process.poll() is not None)
+        for process in started:
+            process.terminate()
+        result = self.end(told)
+        self.assertEqual(result.code, USAGE, str(result))
+        self.assertIn("rank 1 was started twice, as process ", result.err)
+        for process in started:
+            if process is not told:
+                self.end(process)
+
     def test_a_port_in_use_is_named(self):
         with socket.socket() as other:
             other.bind(("127.0.0.1", 0))
