@@ -80,6 +80,7 @@ std::shared_ptr<const Tokenizer> train_sentence_piece(
       {"control_symbols", special},  // ordinary text unless they are asked for
       {"normalization_rule_name", "identity"},
       {"remove_extra_whitespaces", "false"},
+      {"allow_whitespace_only_pieces", "true"},  // indentation of programs
       {"byte_fallback", "true"},
       {"num_threads", "4"},
       {"minloglevel", "2"}};

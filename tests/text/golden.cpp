@@ -327,6 +327,7 @@ TEST_CASE("a learnt SentencePiece vocabulary gives back any text, and is the sam
   std::vector<std::string> lines;
   for (int i = 0; i < 400; ++i)
     lines.push_back(fmt::format("line {} of  the text, {} squared", i, i * i));
+  for (int i = 0; i < 100; ++i) lines.emplace_back("        return it");
   const auto learn = [&](const std::string& type, int64_t size) {
     size_t at = 0;
     const auto next = [&]() -> std::optional<std::string_view> {
@@ -341,6 +342,10 @@ TEST_CASE("a learnt SentencePiece vocabulary gives back any text, and is the sam
     CHECK(tokenizer->vocab_size() == 320);
     CHECK(tokenizer->special().mask);
     CHECK(tokenizer->encode("the text").size() < 8);
+    // The spaces at the begin are one token.
+    const auto indented = tokenizer->encode("        return it"),
+               plain = tokenizer->encode("return it");
+    CHECK(indented.size() <= plain.size() + 1);
     for (const std::string text :
          {"line 3 of  the text", "two\nlines \t and é世 <mask>", " space"}) {
       CHECK(tokenizer->decode(tokenizer->encode(text)) == text);
