@@ -10,8 +10,10 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/error.h"
+#include "base/host_name.h"
 #include "comm/peer_connections.h"
 
 namespace dltrain {
@@ -47,7 +49,12 @@ PeerConnector::PeerConnector(StoreClient& store, const HostGroupOptions& options
   std::string endpoint = fmt::format("{} {}", host, bound_port(listener_.get()));
   for (uint32_t& word : token_) endpoint += fmt::format(" {}", word = random());
   endpoint += fmt::format(" {}", options.size);
-  store.set(key(std::to_string(options.rank)), endpoint);
+  if (store.put_new(key(std::to_string(options.rank)), endpoint) != endpoint) {
+    fail(ExitCode::usage,
+         "rank {} was started twice, the second time as process {} on {}; each process needs a "
+         "RANK of its own",
+         options.rank, getpid(), host_name());
+  }
   wait_for_all();
 }
 

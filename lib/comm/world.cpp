@@ -4,10 +4,6 @@
 #include <atomic>
 #include <thread>
 
-#include <unistd.h>
-
-#include "base/error.h"
-#include "base/host_name.h"
 #include "comm/host_collectives.h"
 
 namespace dltrain {
@@ -42,17 +38,6 @@ class SingleCollectives : public Collectives {
   Ticket tickets_ = 0;
 };
 
-// Throws Error(usage) if another process has said that it is this rank.
-void check_only_process(StoreClient& store, int rank) {
-  const std::string self = fmt::format("process {} on {}", getpid(), host_name());
-  const std::string first = store.put_new(fmt::format("process/{}", rank), self);
-  if (first == self) return;
-  fail(ExitCode::usage,
-       "rank {} was started twice, as {} and as {}; each process needs a RANK of "
-       "its own",
-       rank, first, self);
-}
-
 }  // namespace
 
 std::unique_ptr<Collectives> make_single(Device& device) {
@@ -86,7 +71,6 @@ World join_world(const RankEnvironment& environment, Device& device, const World
     };
   }
   world.store = std::make_unique<StoreClient>(store);
-  if (environment.distributed()) check_only_process(*world.store, environment.rank);
   if (options.watch.on_lost) {
     WatchOptions watch = options.watch;
     watch.rank = environment.rank;

@@ -159,7 +159,7 @@ class Launch(LaunchTest):
         return True
 
     def test_a_rank_that_was_started_twice_is_told(self):
-        variables = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        variables = {"WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
         path = self.small()
         started = [self.start(path, "-q", "--output-dir", self.folder / "run", env=dict(variables, RANK=rank, LOCAL_RANK=rank))
                    for rank in ("0", "1", "1")]
@@ -169,7 +169,7 @@ class Launch(LaunchTest):
             process.terminate()
         result = self.end(told)
         self.assertEqual(result.code, USAGE, str(result))
-        self.assertIn("rank 1 was started twice, as process ", result.err)
+        self.assertIn("rank 1 was started twice, the second time as process ", result.err)
         for process in started:
             if process is not told:
                 self.end(process)
