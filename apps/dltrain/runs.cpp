@@ -47,7 +47,8 @@ class Filter {
   explicit Filter(const std::string& text) {
     const size_t at = text.find_first_of("=<>!"), next = text.find('=', at + 1);
     const size_t value = at == text.npos ? text.size() : at + (next == at + 1 ? 2 : 1);
-    if (at == 0 || value >= text.size() || text.substr(at, value - at) == "!") {
+    if (at == 0 || value >= text.size() || text.substr(at, value - at) == "!" ||
+        text.find_first_of("=<>!", value) == value) {
       fail(ExitCode::usage,
            "--filter '{}' is not KEY=VALUE, KEY!=VALUE, or KEY<NUMBER with <, <=, > or >=", text);
     }
@@ -324,10 +325,11 @@ bool is_sweep(const std::filesystem::path& folder) {
 void refuse_sweep(const std::filesystem::path& folder) {
   if (!is_sweep(folder)) return;
   fail(ExitCode::storage,
-       "{} is the folder of a sweep, not of a run: `dltrain sweep {} --output-dir {} --rank` ranks "
-       "its trials, whose runs are {}",
+       "{} is the folder of a sweep, not of a run: `dltrain sweep {} --rank` ranks its trials, "
+       "whose "
+       "runs are {}",
        folder.string(), quoted_for_shell((folder / "config.yaml").string()),
-       quoted_for_shell(folder.string()), (folder / "trial-*" / "run").string());
+       (folder / "trial-*" / "run").string());
 }
 
 std::vector<RunRecord> read_runs(const std::vector<std::string>& folders, bool required) {

@@ -28,6 +28,19 @@ struct SweepArguments {
   bool dry_run = false, rank_only = false;
 };
 
+// The folder that is given, that of a sweep whose own config.yaml is given, or the default.
+std::string folder_of_sweep(const SweepArguments& arguments, const std::string& name) {
+  const ConfigOptions& config = arguments.config;
+  if (!arguments.folder.empty()) return arguments.folder;
+  if (config.files.size() == 1 && config.also_files.empty() && config.name.empty()) {
+    const std::filesystem::path file = std::filesystem::path(".") / config.files[0];
+    if (file.filename() == "config.yaml" && is_sweep(file.parent_path())) {
+      return file.parent_path().lexically_normal().string();
+    }
+  }
+  return "runs/sweep-" + name;
+}
+
 std::string settings_text(const SweepConfig& sweep, const std::vector<std::string>& values) {
   std::string out;
   for (size_t p = 0; p < values.size(); ++p) {
@@ -387,13 +400,18 @@ ExitCode run_sweep(const SweepArguments& arguments) {
             "the seeds from {} on do not suffice for {} repeats; use a smaller seed",
             experiment.seed, sweep.repeats);
   }
-  const std::string folder =
-      arguments.folder.empty() ? "runs/sweep-" + experiment.name : arguments.folder;
+  const std::string folder = folder_of_sweep(arguments, experiment.name);
   if (arguments.rank_only && !lists_file(folder, kRankingFile)) {
     fail(ExitCode::usage, "{} is not the folder of a sweep", folder);
   }
   check_nesting(sweep);
   check_trials(arguments.config, sweep);
+  declare_output(folder);
+  for (const DatasetConfig* split : {experiment.data.train.get(), experiment.data.eval.get()}) {
+    if (split != nullptr && !split->sample_folder().empty()) {
+      check_no_output_in(split->sample_folder());
+    }
+  }
   const bool writable = !arguments.dry_run && !arguments.rank_only;
   // Nothing is written for a metric that the runs will not have.
   if (const Trials planned(experiment, folder, false); !writable || !planned.any_stored()) {

@@ -155,7 +155,8 @@ CLI::Option* add_text(CLI::App& command, const std::string& names, std::string& 
     if (text.empty()) return "expected a value, not an empty text";
     // `--name --overwrite` lacks a value. `--sort -KEY` and `-o -` have one.
     const bool is_flag = text.starts_with("-") && text != "-" && flag != "--sort";
-    return is_flag ? fmt::format("expected {}=VALUE, not '{}'", flag, text) : "";
+    return is_flag ? fmt::format("expected a value that does not begin with '-', not '{}'", text)
+                   : "";
   };
   return command.add_option(names, value, doc)->take_last()->check(check);
 }

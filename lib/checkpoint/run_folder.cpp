@@ -112,6 +112,10 @@ std::string checkpoints_in(const fs::path& folder) {
 
 [[noreturn]] void refuse_location(const fs::path& location) {
   std::error_code error;
+  if (fs::exists(location / "trial-0000" / "run", error)) {
+    fail(ExitCode::storage, "{} is the folder of a sweep: its runs are {}", location.string(),
+         (location / "trial-*" / "run").string());
+  }
   const bool there = fs::exists(location, error);
   if (error) fail_storage(location, "look at", error.value());
   std::string message = there ? fmt::format("{} contains no checkpoint", location.string())

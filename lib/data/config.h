@@ -108,6 +108,8 @@ struct DatasetConfig : ConfigVariant {
   virtual std::shared_ptr<const LengthPlan> length_plan(const Dataset& dataset,
                                                         int64_t global_batch, uint64_t seed) const;
 
+  // The folder all of whose files are samples; empty: none.
+  virtual std::filesystem::path sample_folder() const { return {}; }
   SampleOrder order() const;
   MixingOptions mixing() const;
   // The changes that open() applies to the stored samples.

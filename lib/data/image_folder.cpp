@@ -135,6 +135,7 @@ struct ImageFolderConfig final : ImageConfig {
     ImageConfig::describe(f);
   }
   bool tail_is_by_class() const override { return true; }
+  std::filesystem::path sample_folder() const override { return options.path; }
   std::shared_ptr<const Dataset> open(const OpenOptions& how) const override {
     auto dataset = ImageConfig::open(how);
     return options.untargeted ? without_targets(std::move(dataset)) : dataset;

@@ -41,7 +41,8 @@ struct TextConfig final : SequenceConfig {
     std::vector<std::string> empty, json;
     for (const std::string& file : expand_paths(paths)) {
       const std::string_view text = files.emplace_back(file).text();
-      if (text.starts_with("{") && file.find(".jsonl") != file.npos) json.push_back(file);
+      const std::string_view line = text.substr(0, text.find('\n'));
+      if (line.starts_with("{\"") && line.ends_with('}')) json.push_back(file);
       if (!text.empty()) continue;
       empty.push_back(file);
       files.pop_back();

@@ -155,10 +155,10 @@ std::string unseen_border(const Session& session) {
 // Warns of inputs that hardly differ after a given normalization.
 std::string shifted_inputs(const Session& session) {
   if (!session.experiment->data.train->fit().given) return {};
-  constexpr double kFarMean = 20, kLargeMean = 10;
+  constexpr double kFarMean = 20, kLargeMean = 10, kSmallDeviation = 0.02;
   const InputRange range = input_range(*session.data.train, 16);
   const bool far = std::abs(range.mean) > kFarMean * range.deviation;
-  if (!far || std::abs(range.mean) > kLargeMean) return {};
+  if ((!far && range.deviation > kSmallDeviation) || std::abs(range.mean) > kLargeMean) return {};
   return fmt::format(
       "inputs have mean {:.3g} and standard deviation {:.2g}, so samples hardly differ: mean and "
       "std "

@@ -270,7 +270,7 @@ std::vector<std::string> comparison_warnings(const Trials& trials,
   for (const RankedTrial& trial : ranked) {
     if (trial.has_result() && trial.end == TrialEnd::timed_out) steps.push_back(trial.steps);
   }
-  if (!steps.empty()) {
+  if (!steps.empty() && std::ranges::count_if(ranked, &RankedTrial::has_result) > 1) {
     const auto [least, most] = std::ranges::minmax(steps);
     out.push_back(
         fmt::format("training.max_time ended {} of {} trials, at step{}: trials are compared at "

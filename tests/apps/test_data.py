@@ -387,6 +387,9 @@ data: {{type: image_folder, transforms: [{{resize: [8, 8]}}], train: {{path: {se
         for folder in (self.folder_of_images() / "light", self.folder / "images" / "runs"):
             self.refused(USAGE, self.image_config(), "--output-dir", folder / "run", says="whose files are inputs; name another folder")
             self.assertFalse(folder.joinpath("run").exists())
+        sweep = ("-s", "sweep={trials: 2, parameters: {optimizer.learning_rate: [0.1, 0.01]}}", "--output-dir", self.folder / "images" / "sweep")
+        self.refused(USAGE, "sweep", self.image_config(), *sweep, says="whose files are inputs; name another folder")
+        self.assertFalse((self.folder / "images" / "sweep").exists())
 
     def test_a_named_model_replaces_the_layers_of_another_file(self):
         config = self.image_config()
@@ -399,8 +402,8 @@ data: {{type: image_folder, transforms: [{{resize: [8, 8]}}], train: {{path: {se
     def test_a_mean_in_other_units_is_told(self):
         normal = "data.normalize={mean: [%s, %s, %s], std: [%s, %s, %s]}"
         told = "so samples hardly differ"
-        for mean, deviation, warns in ((125, 60, True), (0.5, 0.25, False)):
-            ended = self.run_dltrain(self.image_config(), "--output-dir", self.folder / f"run{mean}", "-s", normal % (*[mean] * 3, *[deviation] * 3))
+        for mean, deviation, warns in ((125, 60, True), (0.5, 255, True), (0.5, 0.25, False)):
+            ended = self.run_dltrain(self.image_config(), "--output-dir", self.folder / f"run{mean}-{deviation}", "-s", normal % (*[mean] * 3, *[deviation] * 3))
             self.assertEqual(told in ended.err, warns, ended.err)
 
     def test_ranks_that_read_other_files_are_told(self):
