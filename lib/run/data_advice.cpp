@@ -154,7 +154,8 @@ std::string unseen_border(const Session& session) {
 
 // Warns of inputs that hardly differ after a given normalization.
 std::string shifted_inputs(const Session& session) {
-  if (!session.experiment->data.train->fit().given) return {};
+  const FieldSpec& input = session.data.train->fields()[0];
+  if (!session.experiment->data.train->fit().given || input.sample.dtype != DType::f32) return {};
   constexpr double kFarMean = 20, kLargeMean = 10, kSmallDeviation = 0.02;
   const InputRange range = input_range(*session.data.train, 16);
   const bool far = std::abs(range.mean) > kFarMean * range.deviation;
