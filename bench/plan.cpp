@@ -51,8 +51,7 @@ std::vector<TimedCall> calls_of_step(const Frame& frame) {
 }
 
 double flops_of(const Graph& graph, const Node& node) {
-  return op_cost(*node.op, graph.input_specs(node), graph.output_specs(node), node.attributes)
-      .flops;
+  return graph.cost(node).flops;
 }
 
 void print(const Program& program, const std::vector<TimedCall>& calls) {

@@ -64,10 +64,7 @@ Movement movement_of(const Graph& graph, bool in_parts) {
   const std::set<std::string_view> in_blocks = layers_of_blocks(graph);
   std::set<ValueId> written, read;
   for (const Node& node : graph.nodes) {
-    const double bytes =
-        op_cost(*node.op, graph.input_specs(node), graph.output_specs(node), node.attributes)
-            .bytes +
-        (in_parts ? bytes_of_parts(graph, node) : 0);
+    const double bytes = graph.cost(node).bytes + (in_parts ? bytes_of_parts(graph, node) : 0);
     out.moved[kind_of(node)] += bytes;
     if (node.phase != Phase::update && in_blocks.contains(node.layer)) out.blocks += bytes;
     if (bytes == 0) continue;  // a view

@@ -32,6 +32,14 @@ struct CrossEntropyArguments {
     return at >= 0 && at < classes ? at : -1;
   }
 
+  // Returns the arguments with the logits and targets of a call.
+  CrossEntropyArguments of_call(const Bindings& b) const {
+    CrossEntropyArguments out = *this;
+    out.logits = b.input<float>(0);
+    out.targets = b.input<int32_t>(1);
+    return out;
+  }
+
   // Returns the arguments for row `r` alone, with its logits at `wide`.
   CrossEntropyArguments row(int64_t r, const float* wide) const {
     CrossEntropyArguments out = *this;
@@ -270,9 +278,7 @@ std::unique_ptr<Kernel> make_summed_cross_entropy(const KernelRequest& request, 
       [call, low, rows, chunk, chunks, gradient](const Bindings& b, Stream&) {
         auto* sums = static_cast<LossSums*>(b.workspace);
         auto* buffers = reinterpret_cast<float*>(sums + chunks);
-        CrossEntropyArguments bound = call;
-        bound.logits = b.input<float>(0);
-        bound.targets = b.input<int32_t>(1);
+        CrossEntropyArguments bound = call.of_call(b);
         bound.log_sum_exp = gradient ? buffers : b.output<float>(1);
         bound.row_losses = row_losses(b);
         if (gradient) buffers += rows;
@@ -312,9 +318,7 @@ std::unique_ptr<Kernel> make_cross_entropy_parts(const KernelRequest& request) {
   const int64_t rows = request.inputs[1].shape.elements();
   return make_kernel(
       [call, low, rows](const Bindings& b, Stream&) {
-        CrossEntropyArguments bound = call;
-        bound.logits = b.input<float>(0);
-        bound.targets = b.input<int32_t>(1);
+        CrossEntropyArguments bound = call.of_call(b);
         auto* parts = b.output<float>(0);
         const auto function = HWY_DYNAMIC_DISPATCH(part_rows);
         parallel_parts(rows, thread_count(), [&](int64_t begin, int64_t end, int64_t part) {
@@ -345,9 +349,7 @@ std::unique_ptr<Kernel> make_softmax_cross_entropy_backward(const KernelRequest&
   const int64_t rows = request.inputs[1].shape.elements();
   return make_kernel(
       [call, low, rows](const Bindings& b, Stream&) {
-        CrossEntropyArguments bound = call;
-        bound.logits = b.input<float>(0);
-        bound.targets = b.input<int32_t>(1);
+        CrossEntropyArguments bound = call.of_call(b);
         bound.log_sum_exp = static_cast<float*>(b.inputs[2]);
         const double dloss = *b.input<double>(3);
         auto* dlogits = b.output<float>(0);

@@ -365,7 +365,6 @@ void StepBuilder::fuse_and_recompute() {
     Recomputed result = recompute(std::move(out.graph), options);
     out.graph = std::move(result.graph);
     out.recomputed_nodes = result.nodes;
-    out.recomputed_flops = result.flops;
     out.recomputed_seconds = result.seconds;
     if (result.nodes > 0) log("recompute");
   }

@@ -105,8 +105,7 @@ struct StepGraph {
   int equal_rank(int rank, int ranks) const;
   double model_flops = 0;         // of a micro-batch (compile/model_flops.h)
   int recomputed_nodes = 0;       // forward nodes that run again in the backward
-  double recomputed_flops = 0;    // of these, a micro-batch
-  double recomputed_seconds = 0;  // likewise, estimated (Recompute::automatic)
+  double recomputed_seconds = 0;  // of these, a micro-batch, estimated (Recompute::automatic)
   double forward_seconds = 0;     // of the forward, by the same estimate
   bool asked_vocabulary = false;  // a layer uses the size of the vocabulary
 };

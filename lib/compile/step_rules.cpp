@@ -39,8 +39,7 @@ std::vector<ValueId> learning_parameters(const StepRequest& r, StepGraph& out) {
 }
 
 double core_seconds(const Graph& graph, const Node& node) {
-  const Cost cost =
-      op_cost(*node.op, graph.input_specs(node), graph.output_specs(node), node.attributes);
+  const Cost cost = graph.cost(node);
   constexpr double kFlops = 1e11, kBytes = 1e10;
   return std::max(cost.flops / kFlops, cost.bytes / kBytes);
 }

@@ -112,7 +112,7 @@ bool Experiment::rewrite(ConfigNode& map, Diagnostics& diagnostics) {
   if (plugins == nullptr) return true;
   std::span<const ConfigNode> files(plugins, 1);
   if (plugins->is_list()) files = plugins->items;
-  if (files.empty() && plugins->location.known() && plugins->location.source->is_override) {
+  if (files.empty() && plugins->location.is_override()) {
     refuse_plugins();
   }
   const size_t before = diagnostics.reported();

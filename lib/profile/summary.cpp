@@ -47,8 +47,7 @@ CallWork work_of(const Program& program, size_t index, const MachineLimits& limi
     out.op += " (addition)";
     out.cost = cost_of_addition(graph.value(node.outputs[0]).spec);
   } else {
-    out.cost =
-        op_cost(*node.op, graph.input_specs(node), graph.output_specs(node), node.attributes);
+    out.cost = graph.cost(node);
   }
   if (out.communicates) return out;
   const double flops = limits.flops(arithmetic_of(graph, node));
