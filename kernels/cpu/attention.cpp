@@ -10,6 +10,7 @@
 
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
+#include "cpu/processor.h"
 #include "cpu/support.h"
 #include "ops/rules.h"
 #include "shared/make_kernel.h"
@@ -149,7 +150,7 @@ void attend(const AttentionCall& c, int64_t n, int64_t h, int64_t first, void* y
 AttendFunction choose(DType dtype, bool tf32) {
   if (dtype == DType::f32 && tf32) return attend<Tf32Blocks>;
 #if DLTRAIN_AVX512()
-  if (dtype == DType::bf16 && __builtin_cpu_supports("avx512bf16")) return attend<Bf16Blocks>;
+  if (dtype == DType::bf16 && has_fast_bf16_dot()) return attend<Bf16Blocks>;
 #endif
   return dtype == DType::f32 ? attend<F32Blocks> : nullptr;
 }

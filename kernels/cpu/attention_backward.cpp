@@ -8,6 +8,7 @@
 #include "cpu/attention.h"
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
+#include "cpu/processor.h"
 #include "cpu/support.h"
 #include "ops/rules.h"
 #include "shared/make_kernel.h"
@@ -259,9 +260,7 @@ void group_backward(const BackwardCall& c, int64_t n, int64_t g, float* buffer) 
 GroupFunction choose(DType dtype, bool tf32) {
   if (dtype == DType::f32 && tf32) return group_backward<Tf32Blocks>;
 #if DLTRAIN_AVX512()
-  if (dtype == DType::bf16 && __builtin_cpu_supports("avx512bf16")) {
-    return group_backward<Bf16Blocks>;
-  }
+  if (dtype == DType::bf16 && has_fast_bf16_dot()) return group_backward<Bf16Blocks>;
 #endif
   return dtype == DType::f32 ? group_backward<F32Blocks> : nullptr;
 }

@@ -9,7 +9,9 @@
 #include "cpu/convert.h"
 #include "cpu/makers.h"
 #include "cpu/matmul_tiles.h"
+#include "cpu/onednn.h"
 #include "cpu/parallel.h"
+#include "cpu/processor.h"
 #include "cpu/support.h"
 #include "ops/rules.h"
 #include "shared/make_kernel.h"
@@ -24,6 +26,7 @@ constexpr int64_t kSumFloats = 2 * 1024 * 1024;           // sums of a 16-bit re
 constexpr int64_t kGroups = 8;                            // groups of rows packed together
 constexpr int64_t kPanelGroups = kMatmulColumns / kMatmulRows;
 constexpr int64_t kMatmulPanelsMaxRows = 2048;
+constexpr int64_t kAliasedStride = 512, kAliasedFrom = 2048;  // elements of f32
 constexpr int64_t kMinRows = 32, kMinColumns = 48, kMinInner = 64;
 
 struct Sizes {
@@ -192,14 +195,15 @@ class MatmulPanels {
 
   // Returns the memory from which a panel is packed.
   MatmulFetch fetch(int64_t block, int64_t panel) const {
-    const int64_t element = 4 / functions_.elements_a_word, column = panel * kMatmulColumns;
+    const int64_t element = functions_.element_bytes, column = panel * kMatmulColumns;
     const int64_t inner = block * block_words_ * functions_.elements_a_word;
+    const int64_t inner_elements = words(block) * functions_.elements_a_word;
     const int64_t columns = std::min(kMatmulColumns, s_.columns - column);
     const int64_t first =
         s_.b.inner_rows ? column * s_.b.stride + inner : inner * s_.b.stride + column;
     return {.data = static_cast<const char*>(s_.b.data) + first * element,
-            .rows = s_.b.inner_rows ? columns : words(block) * functions_.elements_a_word,
-            .row_bytes = s_.b.inner_rows ? 4 * words(block) : columns * element,
+            .rows = s_.b.inner_rows ? columns : inner_elements,
+            .row_bytes = (s_.b.inner_rows ? inner_elements : columns) * element,
             .stride = s_.b.stride * element};
   }
 
@@ -219,7 +223,7 @@ class MatmulPanels {
 
 std::unique_ptr<Kernel> make_matmul_panels(const KernelRequest& request) {
   const DType dtype = request.inputs[0].dtype, out = request.outputs[0].dtype;
-  const MatmulFunctions* functions = matmul_functions(dtype);
+  const MatmulFunctions* functions = matmul_functions(dtype, has_fast_bf16_dot());
   if (functions == nullptr || request.inputs[1].dtype != dtype ||
       (out != DType::f32 && out != dtype) || (request.accumulate && out != DType::f32) ||
       !request.attributes.text("activation").empty()) {
@@ -227,12 +231,18 @@ std::unique_ptr<Kernel> make_matmul_panels(const KernelRequest& request) {
   }
   const Sizes s = sizes_of(request);
   if (s.rows < kMinRows || s.columns < kMinColumns || s.inner < kMinInner) return nullptr;
-  // In other cases oneDNN was measured to be as fast or faster.
+  // In other cases oneDNN was measured to be as fast or faster; with AMX it is in all.
+  const bool widened = dtype == DType::bf16 && functions->elements_a_word == 1;
+  if (widened && onednn::computes_in(request, dtype)) return nullptr;
   const bool weight_gradient = !s.a.inner_rows;
+  // oneDNN loses up to half of its speed when it reads columns of such a matrix, whose elements lie
+  // in few sets of the cache; it copies matrices whose rows are a shorter power of two apart.
+  const bool aliased = dtype == DType::f32 && !s.b.inner_rows && s.b.stride % kAliasedStride == 0 &&
+                       s.b.stride > kAliasedFrom;
   const bool short_sums = dtype == DType::bf16 && s.b.inner_rows &&
                           s.inner <= kMaxInner * (s.rows <= kFewRows ? 4 : 2) &&
                           s.rows <= kMatmulPanelsMaxRows;
-  if (!weight_gradient && !short_sums) return nullptr;
+  if (!widened && !weight_gradient && !aliased && !short_sums) return nullptr;
   return make_call_kernel<MatmulPanels>(request, s, *functions);
 }
 

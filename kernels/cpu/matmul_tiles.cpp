@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
+#include <type_traits>
 
 #include "cpu/support.h"
 
@@ -32,6 +32,8 @@ struct F32Words : F32Product {
   static HWY_INLINE Vec across(const float* row, const float*, size_t lanes) {
     return load_n(row, lanes);
   }
+  // The factor's vectors are rows in memory: the first words of one.
+  static HWY_INLINE Vec along(const float* row) { return hn::LoadU(Tag(), row); }
 };
 
 struct Bf16Words : Bf16Product {
@@ -47,13 +49,27 @@ struct Bf16Words : Bf16Product {
     }
     return hn::BitCast(Tag(), word);
   }
+  static HWY_INLINE Vec along(const uint16_t* row) {
+    return hn::BitCast(Tag(), hn::LoadU(hn::RepartitionToNarrow<BitsTag>(), row));
+  }
+};
+
+// bf16 widened to f32, where products of bf16 are slower.
+struct WideWords : F32Product {
+  using Element = uint16_t;
+  static HWY_INLINE Vec across(const uint16_t* row, const uint16_t*, size_t lanes) {
+    return load_n(reinterpret_cast<const Bf16*>(row), lanes);
+  }
+  static HWY_INLINE Vec along(const uint16_t* row) { return across(row, nullptr, kLanes); }
 };
 
 // Returns word `word` of the vector at `row`; elements beyond the factor are zero.
 template <typename Words>
 HWY_INLINE uint32_t word_of(const typename Words::Element* row, int64_t word, int64_t inner) {
-  if constexpr (Words::kStep == 1) {
+  if constexpr (std::is_same_v<Words, F32Words>) {
     return std::bit_cast<uint32_t>(row[word]);
+  } else if constexpr (Words::kStep == 1) {
+    return static_cast<uint32_t>(row[word]) << 16;
   } else {
     const uint32_t low = row[2 * word];
     const uint32_t high = 2 * word + 1 < inner ? row[2 * word + 1] : 0;
@@ -72,15 +88,15 @@ void pack_along(const MatmulFactor& f, int64_t first_word, int64_t words, int64_
   int64_t w = 0;
   for (; count == kLanes && w + kLanes <= whole; w += kLanes) {
     const auto* block = from + (first_word + w) * kStep;
-    if (f.stride % kStep == 0) {
+    // A row that consists of words is read in place.
+    if (sizeof(typename Words::Element) * kStep == sizeof(float) && f.stride % kStep == 0) {
       transpose_16x16(reinterpret_cast<const float*>(block), f.stride / kStep, to + w * stride,
                       stride);
       continue;
     }
-    alignas(64) float
-        rows[kLanes * kLanes];  // copies, as rows may have an odd number of 16-bit elements
+    alignas(64) float rows[kLanes * kLanes];
     for (int64_t i = 0; i < kLanes; ++i) {
-      std::memcpy(rows + i * kLanes, block + i * f.stride, kLanes * sizeof(float));
+      hn::Store(Words::along(block + i * f.stride), Tag(), rows + i * kLanes);
     }
     transpose_16x16(rows, kLanes, to + w * stride, stride);
   }
@@ -227,15 +243,16 @@ void multiply(const MatmulPanel& p) {
 }
 
 template <typename Words>
-constexpr MatmulFunctions kFunctions{Words::kStep, pack<Words>, multiply<Words>};
+constexpr MatmulFunctions kFunctions{Words::kStep, sizeof(typename Words::Element), pack<Words>,
+                                     multiply<Words>};
 
-const MatmulFunctions* choose(DType dtype) {
+const MatmulFunctions* choose(DType dtype, bool bf16_pairs) {
   if (dtype == DType::f32) return &kFunctions<F32Words>;
-  if (dtype == DType::bf16 && __builtin_cpu_supports("avx512bf16")) return &kFunctions<Bf16Words>;
-  return nullptr;
+  if (dtype != DType::bf16) return nullptr;
+  return bf16_pairs ? &kFunctions<Bf16Words> : &kFunctions<WideWords>;
 }
 #else
-const MatmulFunctions* choose(DType) {
+const MatmulFunctions* choose(DType, bool) {
   return nullptr;
 }
 #endif
@@ -250,8 +267,8 @@ namespace {
 HWY_EXPORT(choose);
 }
 
-const MatmulFunctions* matmul_functions(DType dtype) {
-  return HWY_DYNAMIC_DISPATCH(choose)(dtype);
+const MatmulFunctions* matmul_functions(DType dtype, bool bf16_pairs) {
+  return HWY_DYNAMIC_DISPATCH(choose)(dtype, bf16_pairs);
 }
 
 }  // namespace dltrain

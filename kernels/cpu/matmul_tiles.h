@@ -1,9 +1,10 @@
-// Matrix products by packed panels, f32 or bf16 with f32 sums, for processors with AVX-512 (bf16:
-// AVX512_BF16): the work of one thread. matmul_panels.cpp implements the entire product.
+// Matrix products by packed panels, f32 or bf16 with f32 sums, for processors with AVX-512: the
+// work of one thread. matmul_panels.cpp implements the entire product.
 //
 // Both factors are copied into panels of 32-bit words along the inner axis, each one f32 or two
-// bf16: the left one in groups of 16 rows [words, 16], the right one in panels of 48 columns
-// [words, 48]. A tile of 8 rows by 48 columns keeps 24 vectors of sums in registers.
+// bf16 (where a product of bf16 is slower, one bf16 widened to f32): the left one in groups of 16
+// rows [words, 16], the right one in panels of 48 columns [words, 48]. A tile of 8 rows by 48
+// columns keeps 24 vectors of sums in registers.
 #pragma once
 
 #include <cstdint>
@@ -51,13 +52,14 @@ struct MatmulPanel {
 };
 
 struct MatmulFunctions {
-  int64_t elements_a_word;
+  int64_t elements_a_word, element_bytes;
   // Vectors and elements beyond the factor are zero.
   void (*pack)(const MatmulFactor& factor, const MatmulPack& what);
   void (*multiply)(const MatmulPanel& panel);
 };
 
-// Returns nullptr if the processor does not support it.
-const MatmulFunctions* matmul_functions(DType dtype);
+// Returns nullptr if the processor does not support it. With `bf16_pairs` a word has two bf16, and
+// multiply() needs AVX512_BF16; otherwise a word is one bf16, widened.
+const MatmulFunctions* matmul_functions(DType dtype, bool bf16_pairs);
 
 }  // namespace dltrain

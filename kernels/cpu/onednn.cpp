@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "cpu/makers.h"
+#include "cpu/processor.h"
 #include "shared/make_kernel.h"
 
 namespace dltrain::onednn {
@@ -73,7 +74,8 @@ dnnl::memory::desc any_layout(const dnnl::memory::dims& extents, DType dtype) {
 bool computes_in(const KernelRequest& request, DType dtype) {
   if (dtype == DType::bf16) {
     const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-    const auto least = static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
+    const auto least = static_cast<unsigned>(has_fast_bf16_dot() ? dnnl::cpu_isa::avx512_core_bf16
+                                                                 : dnnl::cpu_isa::avx512_core_amx);
     if ((isa & least) != least) return false;
   } else if (dtype != DType::f32) {
     return false;

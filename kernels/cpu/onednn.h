@@ -24,8 +24,8 @@ dnnl::memory::desc strided(const dnnl::memory::dims& extents, const dnnl::memory
                            DType dtype);
 dnnl::memory::desc any_layout(const dnnl::memory::dims& extents, DType dtype);
 
-// Returns true when oneDNN supports `dtype` on this processor (bf16: AVX-512 and later), every
-// floating input has it, and every floating output has it or f32.
+// Returns true when oneDNN computes in `dtype` on this processor (bf16: only where its products are
+// faster than those of f32), every floating input has it, and every floating output has it or f32.
 bool computes_in(const KernelRequest& request, DType dtype);
 
 // Appends the unary activation of that name; returns false if oneDNN has none. "" and "relu"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cpu/processor.h"
 #include "cpu/support.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -140,7 +141,7 @@ constexpr PanelFunctions kFunctions{Format::kStep, Format::pack, multiply<Format
 
 const PanelFunctions* choose(DType dtype) {
   if (dtype == DType::f32) return &kFunctions<InF32>;
-  if (dtype == DType::bf16 && __builtin_cpu_supports("avx512bf16")) return &kFunctions<InBf16>;
+  if (dtype == DType::bf16 && has_fast_bf16_dot()) return &kFunctions<InBf16>;
   return nullptr;
 }
 #else

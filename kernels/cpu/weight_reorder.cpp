@@ -75,7 +75,7 @@ WeightReorder to_tiles(const Shape& w, bool input_major, const MatmulFunctions& 
 }  // namespace
 
 WeightReorder find_weight_reorder(const TensorSpec& weight, const dnnl::memory::desc& layout) {
-  const MatmulFunctions* functions = matmul_functions(weight.dtype);
+  const MatmulFunctions* functions = matmul_functions(weight.dtype, true);
   if (functions == nullptr) return nullptr;
   const Shape& w = weight.shape;
   const bool bf16 = weight.dtype == DType::bf16;

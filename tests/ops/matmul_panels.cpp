@@ -21,48 +21,53 @@ std::vector<float> numbers(const char* name, int64_t count) {
   return out;
 }
 
-// Returns the results of our own kernel and of oneDNN's, and the larger of their workspaces.
+std::vector<float> widened(const std::vector<Bf16>& from) {
+  std::vector<float> out(from.size());
+  std::ranges::transform(from, out.begin(), [](Bf16 x) { return to_f32(x); });
+  return out;
+}
+
+// Returns the result of the kernel of `make`, and the bytes of its workspace. `specs`: of the
+// operands and the result.
 template <typename T>
-std::vector<std::vector<T>> by_both(const Attributes& attributes,
-                                    const std::vector<TensorSpec>& inputs,
-                                    const std::vector<TensorSpec>& outputs,
-                                    const std::vector<void*>& in,
-                                    size_t* most_workspace = nullptr) {
+std::pair<std::vector<T>, size_t> product(KernelMaker make, const Attributes& attributes,
+                                          const std::vector<TensorSpec>& specs,
+                                          std::vector<std::vector<T>> operands) {
   const auto device = cpu_engine().open(0);
   const auto stream = device->make_stream();
-  std::vector<std::vector<T>> results;
-  for (KernelMaker make : {make_matmul_panels, make_matmul_onednn}) {
-    auto kernel = make({.op = "matmul",
-                        .attributes = attributes,
-                        .inputs = inputs,
-                        .outputs = outputs,
-                        .device = *device});
-    REQUIRE(kernel != nullptr);
-    const size_t bytes = kernel->workspace_bytes();
-    if (most_workspace != nullptr) *most_workspace = std::max(*most_workspace, bytes);
-    results.emplace_back(static_cast<size_t>(outputs[0].shape.elements()));
-    std::vector<float> workspace(bytes / sizeof(float) + 1);
-    const std::vector<void*> out{results.back().data()};
-    BoundCall(*kernel, in, out, workspace.data()).run(*stream);
-  }
-  return results;
+  const SpecList inputs(specs.begin(), specs.end() - 1), outputs(specs.end() - 1, specs.end());
+  const auto kernel = make({.op = "matmul",
+                            .attributes = attributes,
+                            .inputs = inputs,
+                            .outputs = outputs,
+                            .device = *device});
+  REQUIRE(kernel != nullptr);
+  std::vector<T> y(static_cast<size_t>(outputs[0].shape.elements()));
+  std::vector<float> workspace(kernel->workspace_bytes() / sizeof(float) + 1);
+  std::vector<void*> in;
+  for (std::vector<T>& x : operands) in.push_back(x.data());
+  const std::vector<void*> out{y.data()};
+  BoundCall(*kernel, in, out, workspace.data()).run(*stream);
+  return {y, kernel->workspace_bytes()};
 }
 
 TEST_CASE("a product of several chunks of columns is that of oneDNN") {
-  if (matmul_functions(DType::f32) == nullptr) {
+  if (matmul_functions(DType::f32, false) == nullptr) {
     WARN("Skipped: without AVX-512 oneDNN computes it anyway");
     return;
   }
   const bool transposed = GENERATE(false, true);
   const int64_t m = 600, k = 700, n = 5003;
   const Attributes attributes{{"transpose_a", true}, {"transpose_b", transposed}};
-  const std::vector<TensorSpec> inputs{{Shape{k, m}, DType::f32},
-                                       {transposed ? Shape{n, k} : Shape{k, n}, DType::f32},
-                                       {Shape{n}, DType::f32}};
-  const std::vector<TensorSpec> outputs{{Shape{m, n}, DType::f32}};
-  auto a = numbers("a", m * k), b = numbers("b", k * n), bias = numbers("bias", n);
-  const std::vector<void*> in{a.data(), b.data(), bias.data()};
-  const auto results = by_both<float>(attributes, inputs, outputs, in);
+  const std::vector<TensorSpec> specs{{Shape{k, m}, DType::f32},
+                                      {transposed ? Shape{n, k} : Shape{k, n}, DType::f32},
+                                      {Shape{n}, DType::f32},
+                                      {Shape{m, n}, DType::f32}};
+  const std::vector<std::vector<float>> operands{numbers("a", m * k), numbers("b", k * n),
+                                                 numbers("bias", n)};
+  const std::vector<float> results[] = {
+      product<float>(make_matmul_panels, attributes, specs, operands).first,
+      product<float>(make_matmul_onednn, attributes, specs, operands).first};
   double worst = 0;
   for (size_t i = 0; i < results[0].size(); ++i) {
     worst = max_or_inf(worst, std::abs(results[0][i] - results[1][i]));
@@ -70,31 +75,80 @@ TEST_CASE("a product of several chunks of columns is that of oneDNN") {
   CHECK(worst < 1e-4F);  // sums of 700 products of numbers below 1
 }
 
+std::vector<Bf16> rounded(const std::vector<float>& from) {
+  std::vector<Bf16> out(from.size());
+  for (size_t i = 0; i < out.size(); ++i) from_f32(from[i], out[i]);
+  return out;
+}
+
 TEST_CASE("a wide product in bf16 of several blocks adds up in little memory") {
-  if (matmul_functions(DType::bf16) == nullptr) {
-    WARN("Skipped: without AVX-512 for bf16 oneDNN computes it anyway");
+  if (matmul_functions(DType::bf16, false) == nullptr) {
+    WARN("Skipped: without AVX-512 it is computed in f32");
     return;
   }
   const int64_t m = 512, k = 768, n = 9001;  // as the logits of a language model
   const Attributes attributes{{"transpose_b", true}};
-  const std::vector<TensorSpec> inputs{{Shape{m, k}, DType::bf16}, {Shape{n, k}, DType::bf16}};
-  const std::vector<TensorSpec> outputs{{Shape{m, n}, DType::bf16}};
-  const auto rounded = [](const std::vector<float>& from) {
-    std::vector<Bf16> out(from.size());
-    for (size_t i = 0; i < out.size(); ++i) from_f32(from[i], out[i]);
-    return out;
+  const auto specs = [&](DType dtype) {
+    return std::vector<TensorSpec>{
+        {Shape{m, k}, dtype}, {Shape{n, k}, dtype}, {Shape{m, n}, dtype}};
   };
-  auto a = rounded(numbers("a", m * k)), b = rounded(numbers("b", n * k));
-  const std::vector<void*> in{a.data(), b.data()};
-  size_t workspace = 0;
-  const auto results = by_both<Bf16>(attributes, inputs, outputs, in, &workspace);
-  CHECK(workspace < static_cast<size_t>(m * n) * sizeof(float));
+  const auto a = rounded(numbers("a", m * k)), b = rounded(numbers("b", n * k));
+  const auto [low, bytes] =
+      product<Bf16>(make_matmul_panels, attributes, specs(DType::bf16), {a, b});
+  const auto wide =
+      product<float>(make_matmul_onednn, attributes, specs(DType::f32), {widened(a), widened(b)})
+          .first;
+  CHECK(bytes < static_cast<size_t>(m * n) * sizeof(float));
   double worst = 0;
-  for (size_t i = 0; i < results[0].size(); ++i) {
-    const float x = to_f32(results[0][i]), y = to_f32(results[1][i]);
-    worst = max_or_inf(worst, std::abs(x - y) / std::max(1.0F, std::abs(y)));
+  for (size_t i = 0; i < low.size(); ++i) {
+    worst =
+        max_or_inf(worst, std::abs(to_f32(low[i]) - wide[i]) / std::max(1.0F, std::abs(wide[i])));
   }
   CHECK(worst < 0x1p-7F);  // one unit of bf16's last place
+}
+
+TEST_CASE("tiles multiply bf16 that is widened") {
+  const MatmulFunctions* functions = matmul_functions(DType::bf16, false);
+  if (functions == nullptr) {
+    WARN("Skipped: without AVX-512");
+    return;
+  }
+  const bool a_rows = GENERATE(false, true), b_rows = GENERATE(false, true);
+  const int64_t m = 21, n = 41, k = 37, words = 33, first = 3;  // the inner axis from `first` on
+  const auto a = rounded(numbers("a", m * k)), b = rounded(numbers("b", n * k));
+  const int64_t a_stride = a_rows ? k : m, b_stride = b_rows ? k : n;
+  std::vector<float> left(2 * kMatmulRows * words), right(kMatmulColumns * words);
+  functions->pack({a.data(), a_stride, a_rows, m, k},
+                  {first, words, 0, 2, left.data(), kMatmulRows * words, kMatmulRows});
+  functions->pack({b.data(), b_stride, b_rows, n, k},
+                  {first, words, 0, 3, right.data(), kMatmulRows, kMatmulColumns});
+  std::vector<float> y(static_cast<size_t>(m * n), 1.0F);
+  functions->multiply({.left = left.data(),
+                       .right = right.data(),
+                       .words = words,
+                       .rows = m,
+                       .columns = n,
+                       .sums = y.data(),
+                       .sums_stride = n,
+                       .add = true,
+                       .bias = nullptr,
+                       .low = nullptr,
+                       .low_stride = 0,
+                       .fetch = {}});
+  double worst = 0;
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      double sum = 1;
+      for (int64_t l = first; l < first + words; ++l) {
+        const auto x = static_cast<size_t>(a_rows ? i * k + l : l * m + i);
+        const auto z = static_cast<size_t>(b_rows ? j * k + l : l * n + j);
+        sum += static_cast<double>(to_f32(a[x])) * static_cast<double>(to_f32(b[z]));
+      }
+      worst =
+          max_or_inf(worst, std::abs(sum - static_cast<double>(y[static_cast<size_t>(i * n + j)])));
+    }
+  }
+  CHECK(worst < 1e-5);
 }
 
 }  // namespace
