@@ -38,43 +38,36 @@ struct Bf16Product {
 };
 #endif
 
-// Four rows by kVectors vectors of c; four accumulators per vector hide the latency of additions.
+// Four rows by kVectors vectors of c: at least eight sums hide the latency of additions.
 template <typename Format, bool add, int kVectors>
 HWY_INLINE void product_tile(const float* HWY_RESTRICT a, int64_t lda, const float* HWY_RESTRICT b,
                              int64_t ldb, float* HWY_RESTRICT c, int64_t ldc, int64_t inner) {
+  constexpr int kRows = 4;
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto load = [&](int row, int column) HWY_ATTR {
-    return add ? hn::LoadU(d, c + row * ldc + column * lanes) : hn::Zero(d);
-  };
-  constexpr int kLast = kVectors - 1;
-  auto c00 = load(0, 0), c10 = load(1, 0), c20 = load(2, 0), c30 = load(3, 0);
-  auto c01 = load(0, kLast), c11 = load(1, kLast), c21 = load(2, kLast), c31 = load(3, kLast);
+  hn::Vec<decltype(d)> sum[kRows][kVectors];
+#pragma GCC unroll 4
+  for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v)
+      sum[m][v] = add ? hn::LoadU(d, c + m * ldc + v * lanes) : hn::Zero(d);
+  }
   for (int64_t k = 0; k < inner; ++k) {
-    const auto b0 = hn::LoadU(d, b + k * ldb);
-    const auto a0 = hn::Set(d, a[k]), a1 = hn::Set(d, a[lda + k]);
-    const auto a2 = hn::Set(d, a[2 * lda + k]), a3 = hn::Set(d, a[3 * lda + k]);
-    c00 = Format::multiply_add(a0, b0, c00);
-    c10 = Format::multiply_add(a1, b0, c10);
-    c20 = Format::multiply_add(a2, b0, c20);
-    c30 = Format::multiply_add(a3, b0, c30);
-    if constexpr (kVectors == 2) {
-      const auto b1 = hn::LoadU(d, b + k * ldb + lanes);
-      c01 = Format::multiply_add(a0, b1, c01);
-      c11 = Format::multiply_add(a1, b1, c11);
-      c21 = Format::multiply_add(a2, b1, c21);
-      c31 = Format::multiply_add(a3, b1, c31);
+    hn::Vec<decltype(d)> right[kVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) right[v] = hn::LoadU(d, b + k * ldb + v * lanes);
+#pragma GCC unroll 4
+    for (int m = 0; m < kRows; ++m) {
+      const auto left = hn::Set(d, a[m * lda + k]);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v)
+        sum[m][v] = Format::multiply_add(left, right[v], sum[m][v]);
     }
   }
-  hn::StoreU(c00, d, c);
-  hn::StoreU(c10, d, c + ldc);
-  hn::StoreU(c20, d, c + 2 * ldc);
-  hn::StoreU(c30, d, c + 3 * ldc);
-  if constexpr (kVectors == 2) {
-    hn::StoreU(c01, d, c + lanes);
-    hn::StoreU(c11, d, c + ldc + lanes);
-    hn::StoreU(c21, d, c + 2 * ldc + lanes);
-    hn::StoreU(c31, d, c + 3 * ldc + lanes);
+#pragma GCC unroll 4
+  for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[m][v], d, c + m * ldc + v * lanes);
   }
 }
 
@@ -109,6 +102,12 @@ HWY_INLINE void block_product(const float* a, int64_t lda, const float* b, int64
     }
   };
   int64_t j = 0;
+#if DLTRAIN_AVX512()
+  // With 16 of 32 registers for sums; wider tiles would compute more of a half that is not needed.
+  if (half != Half::lower_columns && half != Half::upper_columns) {
+    for (; j + 4 * lanes <= columns; j += 4 * lanes) tiles(std::integral_constant<int, 4>(), j);
+  }
+#endif
   for (; j + 2 * lanes <= columns; j += 2 * lanes) tiles(std::integral_constant<int, 2>(), j);
   for (; j < columns; j += lanes) tiles(std::integral_constant<int, 1>(), j);
 }
