@@ -41,7 +41,8 @@ int64_t simd_targets() {
 #if HWY_ARCH_X86
   if (most != nullptr) {
     dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx2);
-    hwy::DisableTargets(2 * HWY_AVX3 - 1);
+    // DisableTargets() has no effect once SupportedTargets() is called (Highway 1.0.3).
+    hwy::SetSupportedTargetsForTest(hwy::SupportedTargets() & ~(2 * HWY_AVX3 - 1));
   }
 #endif
   const int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;

@@ -91,11 +91,12 @@ TEST_CASE("the gradient of max pooling without AVX-512 reads no byte beyond the 
     std::vector<float> dy{1, 2, 3, 4, 5, 6}, dx(static_cast<size_t>(2 * width) * kChannels);
     uint8_t* position = end - 2 * kChannels;
     std::ranges::copy(std::to_array<uint8_t>({0, 1, 3, 0, 1, 3}), position);
-    hwy::SetSupportedTargetsForTest(hwy::SupportedTargets() & ~(2 * HWY_AVX3 - 1));
+    const int64_t before = hwy::SupportedTargets();
+    hwy::SetSupportedTargetsForTest(before & ~(2 * HWY_AVX3 - 1));
     BoundCall(*found.kernel, std::vector<void*>{dy.data(), position}, std::vector<void*>{dx.data()},
               nullptr)
         .run(*stream);
-    hwy::SetSupportedTargetsForTest(0);
+    hwy::SetSupportedTargetsForTest(before);
     CHECK(dx == (stride == 1
                      ? std::vector<float>{1, 0, 0, 4, 2, 0, 0, 5, 0, 0, 0, 0, 0, 0, 3, 0, 0, 6}
                      : std::vector<float>{1, 0, 0, 0, 2, 0, 4, 0, 0, 0, 5, 0,
