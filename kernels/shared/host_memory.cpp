@@ -101,14 +101,8 @@ class HostDevice final : public Device {
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<HostStream>(); }
   std::unique_ptr<Event> make_event() override { return std::make_unique<HostEvent>(); }
 
-  // Large copies use all threads: most write memory for the first time, when pages are cleared.
   void copy(void* destination, const void* source, size_t bytes, Stream&) override {
-    constexpr size_t kPart = size_t{1} << 20;
-#pragma omp parallel for schedule(static) if (bytes >= 4 * kPart)
-    for (size_t at = 0; at < bytes; at += kPart) {
-      std::memcpy(static_cast<char*>(destination) + at, static_cast<const char*>(source) + at,
-                  std::min(kPart, bytes - at));
-    }
+    if (bytes != 0) std::memcpy(destination, source, bytes);
   }
   void zero(void* destination, size_t bytes, Stream&) override {
     if (bytes != 0) std::memset(destination, 0, bytes);
