@@ -326,8 +326,7 @@ void refuse_sweep(const std::filesystem::path& folder) {
   if (!is_sweep(folder)) return;
   fail(ExitCode::storage,
        "{} is the folder of a sweep, not of a run: `dltrain sweep {} --rank` ranks its trials, "
-       "whose "
-       "runs are {}",
+       "whose runs are {}",
        folder.string(), quoted_for_shell((folder / "config.yaml").string()),
        (folder / "trial-*" / "run").string());
 }

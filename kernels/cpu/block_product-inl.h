@@ -49,8 +49,9 @@ HWY_INLINE void product_tile(const float* HWY_RESTRICT a, int64_t lda, const flo
 #pragma GCC unroll 4
   for (int m = 0; m < kRows; ++m) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v)
+    for (int v = 0; v < kVectors; ++v) {
       sum[m][v] = add ? hn::LoadU(d, c + m * ldc + v * lanes) : hn::Zero(d);
+    }
   }
   for (int64_t k = 0; k < inner; ++k) {
     hn::Vec<decltype(d)> right[kVectors];
@@ -60,8 +61,9 @@ HWY_INLINE void product_tile(const float* HWY_RESTRICT a, int64_t lda, const flo
     for (int m = 0; m < kRows; ++m) {
       const auto left = hn::Set(d, a[m * lda + k]);
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v)
+      for (int v = 0; v < kVectors; ++v) {
         sum[m][v] = Format::multiply_add(left, right[v], sum[m][v]);
+      }
     }
   }
 #pragma GCC unroll 4

@@ -41,7 +41,7 @@ int64_t simd_targets() {
 #if HWY_ARCH_X86
   if (most != nullptr) {
     dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx2);
-    // DisableTargets() has no effect once SupportedTargets() is called (Highway 1.0.3).
+    // Not DisableTargets(): Highway 1.0.3 forgets it for kernels when SupportedTargets() is called.
     hwy::SetSupportedTargetsForTest(hwy::SupportedTargets() & ~(2 * HWY_AVX3 - 1));
   }
 #endif

@@ -41,6 +41,10 @@ class Commands(support.DltrainTest):
             limited = self.run_dltrain("version", env={"DLTRAIN_MAX_CPU_ISA": "AVX2"}).out
             self.assertNotIn("AVX3", limited)
             self.assertNotIn("avx512", limited)
+            profile = ("profile", SOURCES / "configs/bench/mlp.yaml", "--steps", "1", "--warmup", "1", "--output-dir", self.folder / "profile")
+            kernels = self.run_dltrain(*profile, env={"DLTRAIN_MAX_CPU_ISA": "AVX2"}).out
+            self.assertRegex(kernels, r"matmul +oneDNN")
+            self.assertNotRegex(kernels, r"matmul +panels")  # they need AVX-512
         self.refused(USAGE, "version", env={"DLTRAIN_MAX_CPU_ISA": "AVX1"}, says="only AVX2 can be asked for")
 
     def test_version_names_program_and_libraries(self):

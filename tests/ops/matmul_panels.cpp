@@ -2,11 +2,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include <oneapi/dnnl/dnnl.hpp>
+
 #include "base/philox.h"
 #include "catch.h"
 #include "cpu/engine.h"
 #include "cpu/makers.h"
 #include "cpu/matmul_tiles.h"
+#include "cpu/processor.h"
 #include "max_or_inf.h"
 #include "tensor/low_precision.h"
 
@@ -52,6 +55,7 @@ std::pair<std::vector<T>, size_t> product(KernelMaker make, const Attributes& at
 }
 
 TEST_CASE("a product of several chunks of columns is that of oneDNN") {
+  (void)cpu_engine().open(0);  // limits the instruction sets, if asked to
   if (matmul_functions(DType::f32, false) == nullptr) {
     WARN("Skipped: without AVX-512 oneDNN computes it anyway");
     return;
@@ -82,8 +86,14 @@ std::vector<Bf16> rounded(const std::vector<float>& from) {
 }
 
 TEST_CASE("a wide product in bf16 of several blocks adds up in little memory") {
-  if (matmul_functions(DType::bf16, false) == nullptr) {
-    WARN("Skipped: without AVX-512 it is computed in f32");
+  (void)cpu_engine().open(0);  // limits the instruction sets, if asked to
+  const auto has = [](dnnl::cpu_isa isa) {
+    return (static_cast<int>(dnnl::get_effective_cpu_isa()) & static_cast<int>(isa)) ==
+           static_cast<int>(isa);
+  };
+  if (!has(dnnl::cpu_isa::avx512_core) ||
+      (has(dnnl::cpu_isa::avx512_core_amx) && !has_fast_bf16_dot())) {
+    WARN("Skipped: without AVX-512 it is computed in f32, with AMX by oneDNN");
     return;
   }
   const int64_t m = 512, k = 768, n = 9001;  // as the logits of a language model
