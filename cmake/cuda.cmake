@@ -118,7 +118,7 @@ function(dltrain_cuda_engine)
   set_source_files_properties(${CMAKE_SOURCE_DIR}/kernels/cuda/vendor/device.cpp TARGET_DIRECTORY dltrain_engine_cuda
     PROPERTIES COMPILE_DEFINITIONS DLTRAIN_CUDA_LEAST_ARCHITECTURE=${DLTRAIN_CUDA_LEAST_ARCHITECTURE})
   target_compile_options(dltrain_engine_cuda PRIVATE
-    $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall> $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
+    $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall> $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${DLTRAIN_WERROR}>>:-Werror=all-warnings>)
   target_link_libraries(dltrain_engine_cuda PRIVATE
     dltrain_shared dltrain_ops dltrain_device dltrain_tensor dltrain_base
     CUDA::cudart CUDA::cublasLt dltrain_cudnn)

@@ -11,7 +11,8 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
 
 option(DLTRAIN_BUILD_TESTS "Build the tests" ON)
-option(DLTRAIN_WERROR "Treat warnings as errors" ON)
+# scripts/test.sh sets it. Users may have a compiler whose warnings nobody has seen.
+option(DLTRAIN_WERROR "Treat warnings as errors" OFF)
 option(DLTRAIN_OPENMP "Compile with OpenMP (off for the thread sanitizer, which cannot see its barriers)" ON)
 # Names in unnamed namespaces are unique within a library. Larger units compile faster as a whole and slower after a change.
 set(DLTRAIN_UNIT_SIZE 32 CACHE STRING "Most sources of a library that are compiled as one file")

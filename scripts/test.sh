@@ -39,7 +39,7 @@ scripts/prepare_tables.sh
 if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
   scripts/cuda_disassembler.sh || true  # without it the tests of machine code are skipped
 fi
-cmake --preset release -DDLTRAIN_BUILD_TESTS=ON -DDLTRAIN_CUDA=AUTO --log-level=WARNING >/dev/null
+cmake --preset release -DDLTRAIN_BUILD_TESTS=ON -DDLTRAIN_CUDA=AUTO -DDLTRAIN_WERROR=ON --log-level=WARNING >/dev/null
 cmake --build --preset release --parallel "$jobs"
 if [ $full = yes ]; then
   exec scripts/test_full.sh "$@"

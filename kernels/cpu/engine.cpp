@@ -26,10 +26,13 @@ std::string architecture() {
                                                            {Isa::avx512_core_vnni, "avx512_vnni"},
                                                            {Isa::avx512_core_bf16, "avx512_bf16"},
                                                            {Isa::avx512_core_amx, "avx512_amx"}};
+  const auto effective = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  std::string widest = "generic";
   for (const auto& [isa, name] : kNames) {
-    if (isa == dnnl::get_effective_cpu_isa()) return name;
+    // A newer oneDNN has more sets, with further bits.
+    if ((effective & static_cast<unsigned>(isa)) == static_cast<unsigned>(isa)) widest = name;
   }
-  return "generic";
+  return widest;
 }
 
 // Returns the targets of the SIMD kernels. DLTRAIN_MAX_CPU_ISA limits them and oneDNN, for tests.

@@ -15,6 +15,7 @@ void watch_units(GraphBuilder& builder, const StepGraph& graph) {
   for (size_t i = 0; i < count; ++i) {
     const Node node = builder.graph().nodes[i];
     if (node.op->name != "relu" && node.op->name != "relu6") continue;
+    if (node.layer == "loss") continue;  // metrics use it, too
     const ValueId y = node.outputs[0];
     std::vector<int64_t> axes;
     for (int axis = 0; axis + 1 < builder.spec(y).shape.rank(); ++axis) axes.push_back(axis);

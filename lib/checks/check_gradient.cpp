@@ -4,6 +4,7 @@
 // every tensor before the second of any, until the time is up. The check is skipped for a model
 // that takes too long even with one sample.
 #include <algorithm>
+#include <cfloat>
 #include <chrono>
 #include <cmath>
 #include <optional>
@@ -18,6 +19,7 @@ constexpr double kGradientTolerance = 1e-6;  // of the largest gradient of the t
 constexpr double kGradientFloor = 1e-2;      // or of this share of the model's largest: tensors
                                              // without effect (a bias before batch norm) are noise
 constexpr int kElementsPerTensor = 6;
+constexpr double kRoundings = 8;  // of a loss, which matter where it is large
 
 struct Checked {
   std::string parameter;
@@ -100,7 +102,10 @@ std::optional<double> gradient_error(Session& session, const OneBatch& batch,
     write(kept - step);
     const double below = whole_loss(session, batch);
     const double numeric = (above - below) / (2 * step);
-    error = std::min(*error, std::abs(numeric - checked.gradients[k]) / checked.largest);
+    const double rounding =
+        kRoundings * DBL_EPSILON * (std::abs(above) + std::abs(below)) / (2 * step);
+    const double difference = std::abs(numeric - checked.gradients[k]) - rounding;
+    error = std::min(*error, std::max(0.0, difference) / checked.largest);
     if (*error <= kGradientTolerance) break;
   }
   write(kept);

@@ -16,6 +16,7 @@
 #include "data/f32_rounding.h"
 #include "data/memory_dataset.h"
 #include "data/thousands.h"
+#include "data/warn_once.h"
 
 namespace dltrain {
 namespace {
@@ -122,7 +123,7 @@ class CsvLoader {
     for (size_t i = 0; i < names_.size(); ++i) {
       const std::string column = reader.name() + ": " + shown_column(names_, i);
       rounding_[i].warn(column);
-      thousands_[i].warn(column);
+      thousands_[i].warn(column, dialect_.delimiter);
     }
     return finish(reader.name());
   }
@@ -367,7 +368,11 @@ class CsvLoader {
 
   void add_target(size_t cell, std::string_view text) {
     if (is_missing(text)) {
-      if (how_.targets) bad_.add(location_of(cell), "the target is missing");
+      if (how_.targets) {
+        bad_.add(location_of(cell),
+                 text.empty() ? "the target is missing"
+                              : fmt::format("the target is missing ('{}' counts as empty)", text));
+      }
       add_ignored();
     } else if (options_.regression) {
       const double value = number_in(cell, text).value_or(0);
@@ -388,6 +393,11 @@ class CsvLoader {
     if (number) {
       const auto found = classes_.find(fmt::format("{:.0f}", *number));
       if (found != classes_.end() && *number == std::floor(*number)) return found->second;
+    }
+    if (!how_.targets) {
+      warn_once(fmt::format("{}: the class '{}' is unknown, so this row has no target",
+                            location_of(cell), shown_line(text, kShownCell)));
+      return kIgnoredLabel;
     }
     std::string near = nearest_name(std::string(text), schema_->class_names);
     // Numbered classes are not misspelt; the data may be sorted by class.

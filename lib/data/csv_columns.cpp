@@ -11,12 +11,14 @@
 #include "config/suggest.h"
 #include "data/csv.h"
 #include "data/thousands.h"
+#include "data/warn_once.h"
 
 namespace dltrain {
 namespace {
 
 constexpr size_t kFewTexts = 20;         // so few are always categories
 constexpr int64_t kFewFractions = 20;    // among labels; each is told by its place
+constexpr int64_t kManyRows = 10;        // a column that counts them is hardly an input
 constexpr size_t kMaxCategories = 1000;  // unless `categories` names the column
 constexpr size_t kMaxRemembered = 100000;
 
@@ -24,6 +26,7 @@ struct ColumnScan {
   int64_t numbers = 0, texts = 0, empty = 0, dates = 0, marked = 0;
   int64_t fractions = 0;        // numbers that are no integers
   bool counts_up = true;        // each number is the previous one plus one
+  std::string code;             // a number with zeros before it, such as 01067
   double sum = 0, squares = 0;  // of numbers
   double previous = 0, least = std::numeric_limits<double>::infinity(), greatest = -least;
   bool dates_rise = true;  // no date is before the previous one, as text
@@ -67,6 +70,12 @@ bool is_called_id(const std::string& name) {
          lower == "no" || lower.starts_with("unnamed: ");
 }
 
+// Returns true for digits that begin with a zero, as those of postal codes.
+bool looks_like_a_code(std::string_view text) {
+  return text.size() > 1 && text.front() == '0' &&
+         text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 std::vector<std::string> sorted_values(const ColumnScan& scan) {
   std::vector<std::string> out;
   for (const auto& [value, count] : scan.values) out.push_back(value);
@@ -85,6 +94,7 @@ class ColumnFitter {
   DataSchema fit() {
     look();
     finish_notes();
+    for (const auto& [column, warning] : warnings_) warn_once(reader_.name() + ": " + warning);
     return std::move(schema_);
   }
 
@@ -112,6 +122,9 @@ class ColumnFitter {
       if (out.ignore.empty() || out.ignore.back().first != name)
         out.ignore.emplace_back(name, problem);
     }
+    for (const auto& [column, warning] : warnings_) {
+      if (scans_[column].counts_up) out.ignore.emplace_back(names_[column], warning);
+    }
     const double count = std::max<double>(1, static_cast<double>(s.numbers));
     const double variance = s.squares / count - s.sum / count * (s.sum / count);
     out.mean = s.sum / count;
@@ -122,7 +135,8 @@ class ColumnFitter {
                                        [&](const auto& problem) { return problem.first == i; });
       out.empty = out.empty || (input && !refused && scans_[i].empty > 0);
       if (i == target ? out.number : schema_.columns[i].kind == Kind::number) {
-        scans_[i].thousands.warn(reader_.name() + ": " + shown_column(names_, i));
+        scans_[i].thousands.warn(reader_.name() + ": " + shown_column(names_, i),
+                                 dialect_.delimiter);
       }
     }
     return out;
@@ -176,8 +190,9 @@ class ColumnFitter {
           ExitCode::data,
           fmt::format(
               "has one column, but needs inputs and a target separated by '{}' (set "
-              "`delimiter` for another character)",
-              dialect_.delimiter == '\t' ? std::string("\\t") : std::string(1, dialect_.delimiter)),
+              "`delimiter` for another character){}",
+              dialect_.delimiter == '\t' ? std::string("\\t") : std::string(1, dialect_.delimiter),
+              advise_title(open_)),
           location_);
     }
     target_ = find_target();
@@ -225,6 +240,7 @@ class ColumnFitter {
       const auto number = csv_number(cell, dialect_.decimal_comma);
       if (number) {
         s.counts_up = s.counts_up && (s.numbers == 0 || *number == s.previous + 1);
+        if (s.code.empty() && looks_like_a_code(cell)) s.code = cell;
         s.fractions += *number != std::floor(*number);
         s.previous = *number;
         ++s.numbers;
@@ -277,6 +293,14 @@ class ColumnFitter {
       if (numbers_rows && !kept_[i] && is_called_id(names_[i])) {
         return leave_out(i, "numbers the rows");
       }
+      if (numbers_rows && !kept_[i] && s.numbers >= kManyRows) {
+        add_warning(i, "counts the rows, so it may tell the target of sorted rows: set `ignore`");
+      } else if (!s.code.empty() && !kept_[i] && !options_.shape) {
+        add_warning(i,
+                    fmt::format("has codes such as '{}' and is read as numbers: set `categories` "
+                                "if each is a category, or `ignore`",
+                                s.code));
+      }
       return Kind::number;
     }
     if (options_.shape) return Kind::number;  // texts are errors then
@@ -324,14 +348,20 @@ class ColumnFitter {
       diagnostics_.emplace_back(column, problem);
   }
 
+  // A column that `columns` names is used without a warning.
+  void add_warning(size_t i, const std::string& what) {
+    warnings_.emplace_back(i, fmt::format("{} {}", shown_column(names_, i), what));
+  }
+
   Kind leave_out(size_t i, const std::string& why) {
     left_out_.push_back(fmt::format("{} {}", shown_column(names_, i), why));
     return Kind::ignored;
   }
 
-  // Numbers that count from 0 without many gaps are labels themselves.
+  // Numbers that count from 0 without many gaps are labels themselves. Codes (01, 02) are texts.
   void find_classes(const ColumnScan& s) {
     const std::string name = shown_column(names_, *target_);
+    const bool numbers = s.is_numbers() && s.code.empty();
     if (s.is_numbers() && s.fractions > kFewFractions && 2 * s.fractions > s.numbers) {
       add_diagnostic(
           *target_, fmt::format("the target {} has numbers that are no integers ({} of {}), and so "
@@ -341,9 +371,9 @@ class ColumnFitter {
     }
     if (s.is_numbers() && (options_.classes || s.fractions > 0)) return;
     const auto different = static_cast<double>(s.values.size());
-    if (s.is_numbers() && (s.numbers == 0 || (s.least == 0 && s.greatest < 2 * different))) return;
+    if (numbers && (s.numbers == 0 || (s.least == 0 && s.greatest < 2 * different))) return;
     // A label -1 before labels from 0 marks ignored samples and is not a class.
-    if (s.is_numbers() && s.least == -1 && s.greatest > 1 && s.values.contains("0")) return;
+    if (numbers && s.least == -1 && s.greatest > 1 && s.values.contains("0")) return;
     const size_t rows_for_each = s.is_numbers() ? 10 : 2;
     if (s.values.size() > kMaxClassNames &&
         rows_for_each * s.values.size() > static_cast<size_t>(s.filled())) {
@@ -364,7 +394,7 @@ class ColumnFitter {
       const auto number = csv_number(value, dialect_.decimal_comma);
       if (number && *number == kIgnoredLabel) continue;
       // The same label may be written `3` or `3.0`.
-      std::string text = number && s.is_numbers() ? fmt::format("{:.0f}", *number) : value;
+      std::string text = number && numbers ? fmt::format("{:.0f}", *number) : value;
       if (schema_.class_names.empty() || schema_.class_names.back() != text) {
         schema_.class_names.push_back(std::move(text));
       }
@@ -400,6 +430,7 @@ class ColumnFitter {
   std::vector<bool> counted_;  // columns whose numbers are values, too
   std::vector<ColumnScan> scans_;
   std::vector<std::pair<size_t, std::string>> diagnostics_;  // by column
+  std::vector<std::pair<size_t, std::string>> warnings_;     // by column
   std::vector<std::string> left_out_;
   DataSchema schema_;
 };

@@ -54,6 +54,13 @@ char find_delimiter(const LineSource& open) {
   return !blanks.empty() && common_width(blanks) > 1 ? ' ' : ',';
 }
 
+// Returns true for 1.234 and 12.345, whose point may separate thousands.
+bool may_have_thousands(std::string_view cell) {
+  if (cell.starts_with('-') || cell.starts_with('+')) cell.remove_prefix(1);
+  const size_t at = cell.find('.');
+  return at >= 1 && at <= 3 && cell.size() == at + 4 && cell.front() != '0';
+}
+
 // Returns true for digits on both sides of one `mark`.
 bool has_decimals(std::string_view cell, char mark) {
   const size_t at = cell.find(mark);
@@ -71,7 +78,7 @@ bool find_decimal_comma(const Records& records, char delimiter) {
   bool commas = false;
   for (const auto& record : records) {
     for (const std::string& cell : record) {
-      if (has_decimals(cell, '.')) return false;
+      if (has_decimals(cell, '.') && !may_have_thousands(cell)) return false;
       commas = commas || has_decimals(cell, ',');
     }
   }
@@ -176,6 +183,20 @@ void refuse_other_formats(std::string_view first_line, const std::string& name) 
 }
 
 }  // namespace
+
+std::string advise_title(const LineSource& open) {
+  for (const char delimiter : kDelimiters) {
+    const Records records = first_records(open, delimiter, 0);
+    size_t titles = 0;
+    while (titles < records.size() && records[titles].size() == 1) ++titles;
+    const Records table(records.begin() + static_cast<std::ptrdiff_t>(titles), records.end());
+    if (table.size() < 2 || common_width(table) < 2) continue;
+    return fmt::format(
+        "; the lines below have {} columns{}: remove those above the header", table[0].size(),
+        delimiter == ',' || delimiter == '\t' ? "" : fmt::format(" with '{}'", delimiter));
+  }
+  return {};
+}
 
 CsvDialect find_dialect(const LineSource& open, const CsvHints& hints) {
   CsvDialect out;

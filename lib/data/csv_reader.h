@@ -34,6 +34,8 @@ struct CsvDialect {
 
 // Throws Error(data) for workbooks and UTF-16, and if the first line may be a header or data.
 CsvDialect find_dialect(const LineSource& open, const CsvHints& hints);
+// Returns advice about a table whose first line is a title instead of a header; or an empty text.
+std::string advise_title(const LineSource& open);
 
 class CsvReader {
  public:

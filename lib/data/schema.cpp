@@ -89,10 +89,6 @@ std::string column_difference(const ColumnSchema& a, const ColumnSchema& b) {
   if (const auto found = names_difference(a.categories, b.categories); !found.empty()) {
     return fmt::format("column '{}' has other categories {}", a.name, found);
   }
-  if (a.statistics && b.statistics && !near(*a.statistics, *b.statistics)) {
-    return fmt::format("column '{}' has mean {:.6g} in the checkpoint and {:.6g} in this data",
-                       a.name, a.statistics->mean, b.statistics->mean);
-  }
   return {};
 }
 
@@ -200,6 +196,12 @@ std::string schema_difference(const DataSchema& a, const DataSchema& b) {
     }
     const std::string found = column_difference(a.columns[i], b.columns[i]);
     if (!found.empty()) return found;
+  }
+  for (size_t i = 0; i < a.columns.size(); ++i) {
+    const auto &x = a.columns[i].statistics, &y = b.columns[i].statistics;
+    if (!x || !y || near(*x, *y)) continue;
+    return fmt::format("column '{}' has mean {:.6g} in the checkpoint and {:.6g} in this data",
+                       a.columns[i].name, x->mean, y->mean);
   }
   if (a.embedded != b.embedded) return "the encoding of categories differs";
   if (a.normalized != b.normalized || a.fills != b.fills)

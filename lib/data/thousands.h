@@ -1,5 +1,5 @@
-// Finds columns of numbers whose decimal mark may separate thousands: they have 6.811 and 937, but
-// no number with another count of decimals.
+// Finds columns of numbers whose decimal mark may separate thousands: they have no number with
+// another count of decimals than three, and beside 6.811 also 937, or semicolons between the cells.
 #pragma once
 
 #include <string>
@@ -26,14 +26,18 @@ class ThousandsMarks {
     if (example_.empty()) example_ = cell;
   }
 
-  // Logs a warning that begins with `column`.
-  void warn(const std::string& column) const {
-    if (is_decimal_ || !several_ || example_.empty()) return;
+  // Logs a warning that begins with `column`. Files with semicolons come from countries where
+  // points separate thousands.
+  void warn(const std::string& column, char delimiter) const {
+    const bool doubtful = several_ || (whole_.empty() && delimiter == ';');
+    if (is_decimal_ || !doubtful || example_.empty()) return;
     const char mark = example_[example_.size() - 4];
     warn_once(fmt::format(
-        "{}: '{}' is read with '{}' as the decimal mark, but beside whole numbers such as '{}' it "
-        "looks like a thousands separator; if it is one, remove it from the file",
-        column, example_, mark, whole_));
+        "{}: '{}' is read with '{}' as the decimal mark, but {} it looks like a thousands "
+        "separator; if it is one, remove it from the file",
+        column, example_, mark,
+        whole_.empty() ? "before three digits in every cell"
+                       : fmt::format("beside whole numbers such as '{}'", whole_)));
   }
 
  private:

@@ -95,7 +95,8 @@ bool is_loaded_plugin(const std::string& path) {
 void load_plugin(const std::string& path) {
   if (is_loaded_plugin(path)) return;
   // dlopen would search a name without a folder in the system's.
-  const Plugin& plugin = open_shared_object(std::filesystem::absolute(path));
+  const std::string absolute = std::filesystem::absolute(path);
+  const Plugin& plugin = open_shared_object(absolute);
   for (const OpDef& op : plugin.ops) {
     refuse_known_name(path, "op", op.name, find_op(op.name) != nullptr);
   }

@@ -118,6 +118,21 @@ double guessed_loss(const Session& session) {
   return squares / n - sum / n * (sum / n);
 }
 
+// Warns of targets that outputs near 0 reach late: the step of an optimizer such as Adam is as
+// large as the learning rate, whatever the loss.
+std::string large_targets(const Session& session) {
+  constexpr double kLargeDeviation = 100;
+  const Experiment& experiment = *session.experiment;
+  if (experiment.loss->kind != "mse" || !experiment.training.freeze.empty()) return {};
+  const double deviation = std::sqrt(guessed_loss(session));
+  if (!(deviation > kLargeDeviation)) return {};
+  return fmt::format(
+      "the targets have a standard deviation of {:.3g}, so the model learns slowly or not at all: "
+      "divide them, or add a frozen last layer that scales the outputs (`dltrain init mlp --data "
+      "FILE --target NAME` writes one)",
+      deviation);
+}
+
 // Warns of a pipeline that cannot be kept full.
 std::string waiting_stages(const Session& session) {
   const int64_t stages = session.coordinates.pipeline.count, steps = session.batch.micro_steps;
@@ -194,6 +209,7 @@ std::vector<std::string> advice(const Session& session) {
   out.insert(out.end(), misfits.begin(), misfits.end());
   add_lengths(session, out);
   add(doubled_activation(session));
+  add(large_targets(session));
   if (session.experiment->data.train->sampling == Sampling::balanced &&
       session.experiment->loss->wants_label_counts()) {
     out.emplace_back(

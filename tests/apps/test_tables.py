@@ -69,6 +69,21 @@ logging: {{logging_steps: 1}}
         self.assertEqual(strip("a.csv"), strip("b.csv"))
         self.assertGreater(before["eval_accuracy"], 0.75)
 
+    def test_what_may_be_no_number_is_warned_of(self):
+        rows = [(f"{i + 1}", f"{1067 + i:05d}", f"{12 + i}.{345 + i}", "no" if i < 20 else "yes") for i in range(40)]
+        path = self.write("rows.csv", "lfd. Nr.;PLZ;Preis;y\n" + "".join(";".join(row) + "\n" for row in rows))
+        config = self.folder / "rows.yaml"
+        told = self.run_dltrain("init", "mlp", "--data", path, "--target", "y", "-o", config)
+        self.assertIn("left out: column 'lfd. Nr.' counts the rows", told.out)
+        self.assertIn("- \"lfd. Nr.\" ", config.read_text())
+        said = self.run_dltrain("data", "inspect", config, "-s", "data.ignore=[]")
+        for warning in ("column 'lfd. Nr.' counts the rows, so it may tell the target of sorted rows: set `ignore`",
+                        "column 'PLZ' has codes such as '01067' and is read as numbers: set `categories`",
+                        "column 'Preis': '12.345' is read with '.' as the decimal mark, but before three digits in every cell"):
+            self.assertIn(warning, said.err)
+        quiet = self.run_dltrain("data", "inspect", config, "-s", "data.ignore=[]", "-s", "data.columns=[lfd. Nr., PLZ]")
+        self.assertNotIn("warning", quiet.err)
+
     def test_columns_are_matched_by_name_and_none_may_be_missing(self):
         draw = random.Random(1)
         rows = [{"a": draw.random(), "b": 10 + draw.random(), "c": -5 + draw.random()} for _ in range(80)]

@@ -138,6 +138,11 @@ TEST_CASE("classes have names where they are texts or do not count from 0") {
   CHECK(label_of(*numbers, 1) == 2);
   CHECK(label_of(*numbers, 3) == kIgnoredLabel);
   CHECK(table("a,y\n1,0\n2,2\n3,1\n")->class_names().empty());
+  // A zero before a number is part of a code.
+  const auto codes = table("a,y\n1,01\n2,1\n3,02\n4,2\n5,x\n");
+  CHECK(codes->class_names() == Texts{"01", "1", "02", "2", "x"});
+  CHECK(label_of(*codes, 2) == 2);
+  CHECK(table("a,y\n1,00\n2,01\n3,02\n")->class_names() == Texts{"00", "01", "02"});
   CHECK(table("a,y\n1,0\n2,1\n", {.classes = 7})->label_bound() == 7);
   std::string prices = "a,price\n";
   for (int i = 0; i < 300; ++i) prices += fmt::format("{},{}\n", i % 7, 100 + 3 * i);
@@ -195,6 +200,14 @@ TEST_CASE("columns can be chosen, row numbers and unnamed indexes are left out")
   CHECK(to_string(known->fields()[0].sample) == "f32[40]");
 }
 
+TEST_CASE("a title above the header is told") {
+  CHECK_THAT(table_refusal("Sales of May\n\na;b;y\n1;2;0\n3;4;1\n"),
+             EndsWith("; the lines below have 3 columns with ';': remove those above the header"));
+  CHECK_THAT(table_refusal("Sales of May\na,b,y\n1,2,0\n3,4,1\n"),
+             EndsWith("; the lines below have 3 columns: remove those above the header"));
+  CHECK_THAT(table_refusal("a\n1\n2\n"), EndsWith("(set `delimiter` for another character)"));
+}
+
 TEST_CASE("numbers with marks are no texts") {
   std::string sales = "revenue,y\n";
   for (int i = 0; i < 30; ++i) sales += fmt::format("\"{},{}.50\",{}\n", i, 100 + i, i % 2);
@@ -210,6 +223,11 @@ TEST_CASE("numbers with marks are no texts") {
                  Contains("too many for classes; if the comma is the decimal mark"));
   CHECK_THAT(table_refusal(points, {.hints = {.decimal = ","}}),
              Contains("if the point is the decimal mark, set `decimal: \".\"`"));
+  // Beside decimal commas a point separates thousands.
+  CHECK_THAT(
+      table_refusal("a;b;y\n0,265;1.234;0\n7,5;12.345;1\n"),
+      Contains("(column 2, 'b'): '1.234' is not a number (the decimal mark is a comma here"));
+  CHECK(row_of(*table("a;b;y\n0,265;1.2345;0\n7,5;12.345;1\n"), 0)[1] == 1.2345f);
   CHECK(row_of(*table(commas, {.hints = {.decimal = ","}, .regression = true}), 1)[0] == 1.94f);
   for (const char* cell : {"8.580", "1.470,86", "1,470,86"}) {
     CHECK_THAT(
@@ -288,6 +306,10 @@ TEST_CASE("files for a trained model are read by the names of columns, categorie
              Contains("the first line has none of the columns"));
   CHECK_THAT(table_refusal("a,colour,b,y\n1,red,2,maybe\n", {}, for_model(*trained)),
              Contains("the class 'maybe' is not one of the 2 trained classes: no, yes"));
+  CHECK(label_of(*table("a,colour,b,y\n1,red,2,maybe\n", {}, for_model(*trained, false)), 0) ==
+        kIgnoredLabel);
+  CHECK_THAT(table_refusal("a,colour,b,y\n1,red,2,None\n", {}, for_model(*trained)),
+             Contains("(column 4, 'y'): the target is missing ('None' counts as empty)"));
   const auto numbered = table("a,y\n1,class_0\n2,class_1\n");
   CHECK_THAT(table_refusal("a,y\n3,class_2\n", {}, for_model(*numbered)),
              EndsWith("trained classes: class_0, class_1"));
@@ -312,6 +334,9 @@ TEST_CASE("a schema is kept as JSON, and what differs is told") {
   other.columns[3].statistics->mean += 1;
   CHECK_THAT(schema_difference(read, other),
              Contains("column 'Age' has mean 33.3333 in the checkpoint and 34.3333 in this data"));
+  // A mean may change, so other differences are told first.
+  other.columns[4].categories[0] = "Q";
+  CHECK_THAT(schema_difference(read, other), Contains("column 'Port' has other categories"));
   other = read;
   other.columns[2].categories.pop_back();
   CHECK_THAT(schema_difference(read, other),
