@@ -40,16 +40,15 @@ ExitCode run_eval(const EvalOptions& options) {
     json["eval_" + label] = value;
   }
   fmt::print("\n");
-  if (!record.metrics.empty() && !std::isfinite(record.metrics.front().second)) {
-    log_warning("the loss is not finite; the other metrics mean nothing");
-  }
+  const bool finite = record.metrics.empty() || std::isfinite(record.metrics.front().second);
+  if (!finite) log_warning("the loss is not finite; the other metrics mean nothing");
   if (!record.classes.classes.empty()) {
     const auto names = session.data.eval->class_names();
     fmt::print("{}", print_class_report(record.classes, names));
     json.update(class_report_json(record.classes, names));
   }
   if (!options.result.empty()) write_file_atomically(options.result, json_text(json) + "\n");
-  return ExitCode::ok;
+  return finite ? ExitCode::ok : ExitCode::diverged;
 }
 
 }  // namespace

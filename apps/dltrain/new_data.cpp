@@ -339,6 +339,9 @@ void use_hugging_face_model(ConfigNode& tree, const fs::path& folder) {
   for (size_t i = 0; i < model.keys.size(); ++i) {
     if (is_from_command_line(model, model.keys[i].text)) set.set(model.keys[i], model.items[i]);
   }
+  if (set.find("from") != nullptr) {
+    fail(ExitCode::usage, "-s model.from names other weights than those of {}", folder.string());
+  }
   model = ConfigNode::make_map(argument);
   put_path(model, "from", folder);
   merge_into(model, std::move(set));

@@ -101,7 +101,7 @@ std::vector<FoundTensor> find_weights(const std::vector<ParameterInfo>& paramete
       }
       fail(ExitCode::storage, "{}: {} has shape {}, the model expects {}{}", file->path().string(),
            entry->name, to_string(entry->spec.shape), to_string(shape),
-           keys ? "; strict: false keeps the initial values of this parameter" : "");
+           keys ? "; strict: false leaves it out, so that all of it is initialised again" : "");
     }
     if (!is_floating(entry->spec.dtype)) {
       fail(ExitCode::storage, "{}: {} is {}, expected a floating dtype", file->path().string(),

@@ -1,9 +1,10 @@
-// Checks the loss of the untrained model. For classes it should be that of equal logits (−log(1/N)
-// for N classes), for numbers not far above that of the best constant output.
+// Checks the loss of the model before training. For classes it should be that of equal logits
+// (−log(1/N) for N classes), for numbers not far above that of the best constant output.
 //
 // An untrained model prefers some class by chance, so its loss on a few samples, or on data with a
 // frequent class, says more about these than about the model. Samples therefore get each class in
-// turn, unless the model starts from the frequencies or the loss weighs the classes.
+// turn, unless the model starts from the frequencies or from trained weights, whose loss may be
+// lower, or the loss weighs the classes.
 #include <algorithm>
 #include <cmath>
 #include <span>
@@ -69,7 +70,8 @@ CheckResult check_initial_loss(const CheckOptions& options, int64_t samples) {
   const TargetKind kind = session.experiment->loss->target_kind(session.target_info);
   const int64_t classes =
       session.experiment->loss->classes(session.executor->training().output_spec);
-  const bool informed = session.experiment->model.final_bias_from_data;
+  const bool trained = session.experiment->model.init_from.has_value();
+  const bool informed = trained || session.experiment->model.final_bias_from_data;
   const bool weighted = std::abs(batch.inputs.inverse_valid * batch.valid - 1) > 1e-6;
   const int64_t of_labels = kind == TargetKind::binary   ? 2
                             : kind == TargetKind::labels ? classes
@@ -80,8 +82,8 @@ CheckResult check_initial_loss(const CheckOptions& options, int64_t samples) {
   // Both losses may be near 0 for target distributions, whose entropy is not included.
   const double scale = std::max(expected, std::log(2.0));
   if (informed && loss < expected) {
-    return pass_if(true, "{:.4f}, below {:.4f} because of model.final_bias_from_data", loss,
-                   expected);
+    return pass_if(true, "{:.4f}, below {:.4f} because of {}", loss, expected,
+                   trained ? "the weights of model.init_from" : "model.final_bias_from_data");
   }
   const bool passes = std::abs(loss - expected) <= kClassTolerance * scale;
   const std::string inputs = passes || loss < expected ? "" : large_inputs(session);

@@ -39,6 +39,12 @@ constexpr std::array<ChatTexts, 4> kChatTexts{{
 
 constexpr const char* kSpace = " \t\r\n";
 
+// Answers are encoded together with the text before them, so in most vocabularies a blank before an
+// answer belongs to its first token, and an open answer must not begin with one.
+std::string without_blanks(const std::string& text) {
+  return text.substr(0, text.find_last_not_of(' ') + 1);
+}
+
 std::string_view trimmed(std::string_view text) {
   const size_t begin = std::min(text.find_first_not_of(kSpace), text.size());
   return text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
@@ -270,7 +276,7 @@ ChatFormat::Rendered ChatFormat::render(const std::vector<ChatTurn>& turns,
 
 std::string ChatFormat::prompt(const std::vector<ChatTurn>& turns,
                                const std::string& location) const {
-  return render(turns, location).text + assistant_.before;
+  return render(turns, location).text + without_blanks(assistant_.before);
 }
 
 std::string ChatFormat::jinja() const {
@@ -289,7 +295,7 @@ std::string ChatFormat::jinja() const {
       R"({{% set texts = {} %}}{{{{ {} }}}}{{% for message in messages %}}{{% set around = )"
       R"(texts[message["role"]] %}}{{{{ around[0] + message["content"]{} + around[1] }}}})"
       R"({{% endfor %}}{{% if add_generation_prompt %}}{{{{ {} }}}}{{% endif %}})",
-      json_text(texts), begin, trims_ ? " | trim" : "", text(assistant_.before));
+      json_text(texts), begin, trims_ ? " | trim" : "", text(without_blanks(assistant_.before)));
 }
 
 std::vector<std::pair<size_t, size_t>> answer_tokens(const ChatFormat::Rendered& chat,

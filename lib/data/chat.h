@@ -59,7 +59,7 @@ class ChatFormat {
   };
   // Throws Error(data) at `location` for a turn of the system where the format has none.
   Rendered render(const std::vector<ChatTurn>& turns, const std::string& location) const;
-  // Returns the turns and what begins an answer.
+  // Returns the turns and what begins an answer, without blanks at its end: the model writes them.
   std::string prompt(const std::vector<ChatTurn>& turns, const std::string& location) const;
   // Returns the text that ends an answer.
   const std::string& end() const { return end_; }

@@ -7,6 +7,7 @@
 #include "data/memory_dataset.h"
 #include "data/sequence_config.h"
 #include "data/text_files.h"
+#include "data/warn_once.h"
 
 namespace dltrain {
 namespace {
@@ -113,11 +114,21 @@ struct JsonlConfig final : SequenceConfig {
     const auto& separator = made->special().end_of_text;
     for_each_file(paths, [&](LineReader& lines) {
       tokens.begin_segment(lines.name());
+      int64_t records = 0, empty = 0;
       read_jsonl(lines, *made, options(), [&](TokenRecord& record) {
+        ++records;
+        empty += record.texts[0].empty() ? 1 : 0;
         tokens.add(record.texts[0]);
         if (separator) tokens.add({&*separator, 1});
         check_fits_memory(2 * tokens.memory_bytes(), lines.name());
       });
+      if (records > 1) warn_of_joined_documents(lines.name(), *made);
+      if (separator && empty > 0) {
+        warn_once(
+            fmt::format("{}: {} of {} texts are empty: only the end-of-text token of each is "
+                        "trained on",
+                        lines.name(), empty, records));
+      }
     });
     return tokens.finish(made);
   }

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "data/mixed_sources.h"
 #include "data/token_windows.h"
+#include "data/warn_once.h"
 
 namespace dltrain {
 namespace {
@@ -112,6 +113,13 @@ void SequenceConfig::describe_path(Fields& f, const std::string& doc, const char
            .scalar_ok = true,
            .is_path = true,
            .known_as = {"file", "files", known_as}});
+}
+
+void SequenceConfig::warn_of_joined_documents(const std::string& name, const Tokenizer& tokenizer) {
+  if (tokenizer.special().end_of_text) return;
+  warn_once(name +
+            ": the documents follow each other without a separator, because the tokenizer has no "
+            "end-of-text token (char and byte: special_tokens: [<|endoftext|>])");
 }
 
 void SequenceConfig::describe_tokenizer(Fields& f) {

@@ -83,6 +83,8 @@ struct SequenceConfig : DatasetConfig {
   bool wants_tokenizer() const { return tokenizer && tokenizer->learns(); }
   void describe_path(Fields& f, const std::string& doc, const char* known_as);
   void describe_tokenizer(Fields& f);
+  // Warns of documents that nothing separates.
+  static void warn_of_joined_documents(const std::string& name, const Tokenizer& tokenizer);
 
  private:
   // Opens `path`, or each source and joins them.

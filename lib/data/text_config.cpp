@@ -59,6 +59,7 @@ struct TextConfig final : SequenceConfig {
     const TokenizeOptions options{.special = special_text(), .threads = bound_cpu_count()};
     TokenCollector tokens(made->vocab_size(), collected);
     const auto& separator = made->special().end_of_text;
+    if (files.size() > 1) warn_of_joined_documents(files.front().name(), *made);
     for (const TextFile& file : files) {
       if (separator && tokens.size() > 0) tokens.add({&*separator, 1});
       tokens.begin_segment(file.name());

@@ -442,6 +442,11 @@ training: {global_batch_size: 2, max_steps: 2}
         self.assertEqual(found["gradient check"], "SKIP")
         self.refused(USAGE, "check", big, "--time", 0, says="--time")
 
+    def test_trained_weights_may_begin_with_a_lower_loss(self):
+        run = self.folder / "run"
+        self.run_dltrain(self.small(), "-q", "--output-dir", run, "--max-steps", 100)
+        self.assertEqual(self.results(self.small(), "-s", f"model.init_from={run}", code=None)["loss at init"], "PASS")
+
     def test_check_fails_on_what_cannot_learn(self):
         still = self.results(self.small(), "-s", "optimizer.learning_rate=1.0e-12", code=CHECK)
         self.assertEqual([name for name, word in still.items() if word == "FAIL"], ["overfit one batch", "inputs matter"])

@@ -94,6 +94,10 @@ logging: {{logging_steps: 1}}
             self.run_dltrain(self.configuration(out, "", name), "-q", "--output-dir", back, "-s", "optimizer.learning_rate=0")
             self.assertAlmostEqual(self.evaluated(back), loss, delta=1e-6 * loss)
 
+    def test_the_weights_of_an_evaluated_folder_cannot_be_others(self):
+        text = self.write("text.txt", "to be or not to be " * 200)
+        self.refused(USAGE, "eval", GOLDEN / "llama", text, "-s", f"model.from={GOLDEN / 'qwen2'}", says="names other weights than those of")
+
     def test_import_makes_a_folder_to_start_from(self):
         out = self.folder / "start"
         self.run_dltrain("import", GOLDEN / "llama", out)

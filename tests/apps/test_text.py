@@ -28,6 +28,20 @@ class TextTest(DltrainTest):
         path = self.write("text.txt", TEXT)
         return f"type: text, path: {path}, tokenizer: char, sequence_length: 16, eval_fraction: 0.1{more}"
 
+    def test_documents_without_a_separator_and_empty_ones_are_told(self):
+        records = self.write("a.jsonl", "".join(json.dumps({"text": t}) + "\n" for t in (TEXT, "", "end of it\n" * 9)))
+        joined = "the documents follow each other without a separator"
+        data = f"type: jsonl, field: text, path: {records}, sequence_length: 16"
+        said = self.run_dltrain("data", "inspect", self.config(data + ", tokenizer: char")).err
+        self.assertIn(f"{records}: {joined}", said)
+        said = self.run_dltrain("data", "inspect", self.config(data + ", tokenizer: {type: char, special_tokens: [<|endoftext|>]}")).err
+        self.assertNotIn(joined, said)
+        self.assertIn(f"{records}: 1 of 3 texts are empty", said)
+        files = [self.write(f"{name}.txt", TEXT) for name in "bc"]
+        for paths, told in ((files[:1], False), (files, True)):
+            config = self.config(f"type: text, path: [{', '.join(map(str, paths))}], sequence_length: 16, tokenizer: char")
+            self.assertEqual(joined in self.run_dltrain("data", "inspect", config).err, told)
+
     def test_a_run_keeps_the_tokenizer_that_its_weights_mean(self):
         config = self.config(self.text())
         run = self.folder / "run"

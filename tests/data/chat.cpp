@@ -10,6 +10,7 @@
 
 using namespace dltrain;
 using Catch::Matchers::Contains;
+using Catch::Matchers::EndsWith;
 
 namespace {
 
@@ -59,6 +60,12 @@ TEST_CASE("chats are written as by the templates of the formats") {
   CHECK(ChatFormat(config, *plain).prompt(turns(), "") ==
         "<|system|>\nBe brief.</s>\n<|user|>\n Hi</s>\n<|assistant|>\nHello!</s>\n"
         "<|user|>\nBye</s>\n<|assistant|>\n");
+  // A blank before an answer belongs to its first token.
+  config.assistant = "Bot: {content}</s>\n";
+  CHECK_THAT(ChatFormat(config, *plain).prompt(turns(), ""),
+             EndsWith("\nBot: Hello!</s>\n<|user|>\nBye</s>\nBot:"));
+  CHECK_THAT(ChatFormat(config, *plain).jinja(),
+             EndsWith(R"({% if add_generation_prompt %}{{ "Bot:" }}{% endif %})"));
   config.default_system = "Rules";
   config.system = "[{content}]\n";
   CHECK_THAT(ChatFormat(config, *plain).prompt({turns()[1]}, ""),

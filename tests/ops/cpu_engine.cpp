@@ -124,7 +124,8 @@ TEST_CASE("free memory of the cpu is what the limits of this process leave") {
       refusal_of([&] { device->allocate(size_t{128} << 20, Memory::device); }, ExitCode::memory);
   setrlimit(RLIMIT_DATA, &before);
   CHECK(device->properties().free_memory <= uint64_t{64} << 20);
-  CHECK_THAT(refusal, Catch::Matches("out of memory: 128 MiB needed, [0-9]{1,2} MiB free .*"));
+  CHECK_THAT(refusal,
+             Catch::Matchers::Matches("out of memory: 128 MiB needed, [0-9]{1,2} MiB free .*"));
 }
 
 TEST_CASE("the cpu engine refuses to compute in f64") {

@@ -221,6 +221,13 @@ void ConfigJson::must_divide(const char* key, int64_t part, const char* whole_ke
 void ConfigJson::refuse_unknown() {
   for (const auto& [key, value] : map_.items()) {
     if (known_.count(key) != 0 || key.starts_with("_") || value.is_null()) continue;
+    if (key == "quantization_config") {
+      add_error(
+          fmt::format("{}{}: quantized weights are not supported; use the folder of the "
+                      "model before it was quantized",
+                      prefix_, key));
+      continue;
+    }
     add_error(
         fmt::format("{}{}: {} is not a known key; remove it from the file if the model "
                     "does not depend on it",
