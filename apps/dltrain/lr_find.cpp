@@ -36,16 +36,27 @@ struct RatePoint {
 // Thrown to end the training.
 struct Diverged {};
 
+// Reads the experiment, with the lowest rate. It need not have one.
+Experiment experiment_at_lowest(const LrFindOptions& options, std::vector<std::string> overrides) {
+  try {
+    Experiment out = options.config.load(overrides);
+    out.optimizer->set_learning_rate(options.low);
+    return out;
+  } catch (const ConfigError&) {
+    overrides.push_back(fmt::format("optimizer.learning_rate={:.17g}", options.low));
+    return options.config.load(overrides);
+  }
+}
+
 // The loss is averaged over about ten steps, without the bias to the first (Kingma & Ba 2015).
 // `factor`: what optimizer.scale_learning_rate multiplies rates by in a run.
 std::vector<RatePoint> losses_by_rate(const LrFindOptions& options, double& factor) {
   constexpr double kKept = 0.9, kDiverged = 4;
-  std::vector<std::string> overrides{fmt::format("optimizer.learning_rate={:.17g}", options.low),
-                                     fmt::format("training.max_steps={}", options.steps),
+  std::vector<std::string> overrides{fmt::format("training.max_steps={}", options.steps),
                                      "training.num_epochs=null", "training.on_non_finite=stop",
                                      "logging.logging_steps=1"};
   std::ranges::copy(one_rank_overrides(), std::back_inserter(overrides));
-  Experiment experiment = options.config.load(overrides);
+  Experiment experiment = experiment_at_lowest(options, std::move(overrides));
   accumulate_on_one_rank(experiment.training);
   auto ramp = std::make_unique<Ramp>();
   ramp->ratio = options.high / options.low;

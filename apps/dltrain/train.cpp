@@ -56,7 +56,14 @@ void take_run_configuration(TrainOptions& options) {
   options.own = choice;
   options.own.kept.reset();
   if (options.folder.empty() && options.config.name.empty()) {
-    options.folder = run_of(choice.checkpoint).string();
+    const std::filesystem::path run = run_of(choice.checkpoint);
+    if (!is_inside(choice.checkpoint, run / "checkpoints")) {
+      fail(ExitCode::usage,
+           "{} lies in no run folder; choose the folder to write to with --name NAME or "
+           "--output-dir",
+           choice.checkpoint.string());
+    }
+    options.folder = run.string();
   }
 }
 

@@ -286,7 +286,10 @@ RunFolder::RunFolder(fs::path folder, const std::string& resume, bool overwrite,
   if (has_marker(path_) || holds_checkpoint(path_)) lock_ = std::make_unique<RunLock>(path_);
   check_run_folder(path_, resume, overwrite, also);
   make_directories(path_);
-  if (!lock_) lock_ = std::make_unique<RunLock>(path_);
+  if (!lock_) {
+    lock_ = std::make_unique<RunLock>(path_);
+    check_run_folder(path_, resume, overwrite, also);  // a run may have begun and ended meanwhile
+  }
   mark_run_folder(path_);
   CheckpointFolder(path_ / "checkpoints").clean();
   rewind_ = rewinds(path_, resume);

@@ -39,8 +39,8 @@ constexpr std::array<ChatTexts, 4> kChatTexts{{
 
 constexpr const char* kSpace = " \t\r\n";
 
-// Answers are encoded together with the text before them, so in most vocabularies a blank before an
-// answer belongs to its first token, and an open answer must not begin with one.
+// Texts are encoded as a whole, so in most vocabularies a blank before an answer is a part of its
+// first token. It therefore belongs to the answer.
 std::string without_blanks(const std::string& text) {
   return text.substr(0, text.find_last_not_of(' ') + 1);
 }
@@ -158,9 +158,11 @@ void ChatConfig::describe(Fields& f) {
   f.text("system", system,
          {.doc = "Text of a turn of the system, with {content}; empty: such turns are refused"});
   f.text("user", user, {.doc = "Text of a turn of the user, with {content}"});
-  f.text("assistant", assistant,
-         {.doc = "Text of a turn of the assistant; the loss counts {content} and what follows "
-                 "it, without white space at the end"});
+  f.text(
+      "assistant", assistant,
+      {.doc =
+           "Text of a turn of the assistant; the loss counts {content}, blanks before it and what "
+           "follows it, without white space at the end"});
   f.text("default_system", default_system,
          {.doc = "Content of the system's turn for chats that have none"});
 }
@@ -260,7 +262,8 @@ ChatFormat::Rendered ChatFormat::render(const std::vector<ChatTurn>& turns,
   const auto add = [&](ChatRole role, const std::string& content) {
     const Around& texts = around(role, location);
     out.text += texts.before;
-    const size_t start = out.text.size();
+    const size_t start =
+        out.text.size() - (texts.before.size() - without_blanks(texts.before).size());
     out.text += trims_ ? trimmed(content) : content;
     if (role == ChatRole::assistant) {
       out.answers.emplace_back(start, out.text.size() + end_.size());

@@ -54,13 +54,15 @@ class ChatFormat {
 
   struct Rendered {
     std::string text;
-    // Byte ranges of the answers: contents of the assistant with what ends them.
+    // Byte ranges of the answers: contents of the assistant with blanks before and what ends them.
     std::vector<std::pair<size_t, size_t>> answers;
   };
   // Throws Error(data) at `location` for a turn of the system where the format has none.
   Rendered render(const std::vector<ChatTurn>& turns, const std::string& location) const;
-  // Returns the turns and what begins an answer, without blanks at its end: the model writes them.
+  // Returns the turns and what begins an answer, without blanks at its end, which the model writes.
   std::string prompt(const std::vector<ChatTurn>& turns, const std::string& location) const;
+  // Returns whether the model writes blanks before an answer.
+  bool has_blanks_before() const { return assistant_.before.ends_with(' '); }
   // Returns the text that ends an answer.
   const std::string& end() const { return end_; }
   // Returns the format as a chat template of transformers. It knows the roles system, user and

@@ -166,8 +166,10 @@ class Generation {
     slot.text.reset();
   }
 
-  void tell(const Slot& slot, const std::string& piece, std::optional<int32_t> token, bool done) {
-    report_.texts[slot.index].text += piece;
+  void tell(const Slot& slot, std::string piece, std::optional<int32_t> token, bool done) {
+    std::string& text = report_.texts[slot.index].text;
+    if (options_.trims && text.empty()) piece.erase(0, piece.find_first_not_of(' '));
+    text += piece;
     if (event_ && !event_(slot.index, piece, token, done)) cancelled_ = true;
   }
 

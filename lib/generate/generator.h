@@ -34,6 +34,7 @@ struct GenerateOptions {
   std::optional<int32_t> end_token = {};  // ends a text and is not part of it
   std::vector<std::string> stop = {};     // texts that end a text and are not part of it
   const Tokenizer* tokenizer = nullptr;   // null: the result has only ids
+  bool trims = false;                     // blanks at the beginning of a text are no part of it
 };
 
 enum class FinishReason : uint8_t { length, end_token, stop };

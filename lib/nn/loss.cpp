@@ -1,5 +1,8 @@
 #include "nn/loss.h"
 
+#include <algorithm>
+#include <set>
+
 #include "base/error.h"
 #include "ops/rules.h"
 
@@ -8,6 +11,24 @@ namespace dltrain {
 TensorSpec like_output(const TensorSpec& output) {
   return {output.shape, accumulation_dtype(output.dtype)};
 }
+
+namespace {
+
+// Returns whether elements with equal numbers in row-major order have the same meaning: one shape
+// joins or splits axes of the other.
+bool same_order(std::span<const int64_t> a, std::span<const int64_t> b) {
+  const auto ends = [](std::span<const int64_t> shape) {
+    std::set<int64_t> out;
+    int64_t elements = 1;
+    for (const int64_t extent : shape) out.insert(elements *= extent);
+    out.insert(1);
+    return out;
+  };
+  const std::set<int64_t> x = ends(a), y = ends(b);
+  return std::ranges::includes(x, y) || std::ranges::includes(y, x);
+}
+
+}  // namespace
 
 TensorSpec expect_target_sample(const std::string& loss, const TargetInfo& info,
                                 const TensorSpec& wanted) {
@@ -23,7 +44,21 @@ TensorSpec expect_target_sample(const std::string& loss, const TargetInfo& info,
   const int64_t elements = wanted.shape.elements() / wanted.shape[0];
   const int64_t targets = info.sample->shape.elements();
   const int64_t each = labels ? 1 : wanted.shape[-1];  // targets of a step
-  if (targets == elements) return wanted;
+  if (targets == elements) {
+    const auto outputs = wanted.shape.dims().subspan(1);
+    if (same_order(info.sample->shape.dims(), outputs)) return wanted;
+    fail(
+        ExitCode::data,
+        "the targets of a sample have shape {}, but the outputs {}: end the model with a transpose "
+        "that puts its axes in the order of the targets",
+        to_string(info.sample->shape), to_string(Shape(outputs)));
+  }
+  if (!labels && loss == "cross_entropy" && targets * each == elements) {
+    fail(ExitCode::data,
+         "the targets are {}, which cross_entropy takes as a probability of each class; class "
+         "numbers must be integers (i32)",
+         dtype_name(info.sample->dtype));
+  }
   const auto count = [](int64_t n, const char* what) {
     return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
   };

@@ -99,6 +99,13 @@ void Optimizer::describe(Fields& f) {
              .known_as = {"scale_lr", "lr_base"}});
 }
 
+void Optimizer::set_learning_rate(double rate) {
+  for (ParameterGroup& group : groups) {
+    if (group.learning_rate) *group.learning_rate *= rate / learning_rate;
+  }
+  learning_rate = rate;
+}
+
 ParameterSettings Optimizer::settings(std::string_view parameter, const Shape& shape) const {
   const bool decays = weight_decay_on == WeightDecayOn::all || shape.rank() > 1;
   ParameterSettings out{.weight_decay = decays ? weight_decay : 0};

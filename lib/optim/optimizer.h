@@ -94,6 +94,10 @@ struct Optimizer : ConfigVariant {
   };
   virtual void emit_nodes(GraphBuilder& builder, std::vector<UpdateNode>& nodes) const;
 
+  // Changes the learning rate, and those of groups by the same factor. The rate must not be 0 if a
+  // group has its own.
+  void set_learning_rate(double rate);
+
   // The peak learning rate for this global batch; those of groups are multiples of it.
   double peak_learning_rate(int64_t global_batch) const {
     return learning_rate * (scale_learning_rate ? scale_learning_rate->factor(global_batch) : 1.0);

@@ -197,6 +197,7 @@ std::string prompt_text(const ChatFormat* chat, const std::string& prompt) {
 void set_end(GenerateOptions& options, const ChatFormat* chat, const Tokenizer& tokenizer) {
   options.end_token = tokenizer.special().end_of_text;
   if (chat == nullptr) return;
+  options.trims = chat->has_blanks_before();
   const auto end = tokenizer.encode(chat->end(), SpecialText::as_tokens);
   if (end.size() == 1) {
     options.end_token = end[0];

@@ -37,7 +37,7 @@ UnigramSearch::UnigramSearch(const SentencePieceModel& model) : words_(has_separ
     nodes_[n].children = nodes_.size();
     while (!left.empty()) {
       const char byte = left[0].first[depth];
-      const auto other = [&](const auto& piece) { return piece.first[depth] != byte; };
+      const auto other = [byte, at = depth](const auto& piece) { return piece.first[at] != byte; };
       const auto same = static_cast<size_t>(std::ranges::find_if(left, other) - left.begin());
       nodes_.push_back({.byte = static_cast<unsigned char>(byte)});
       below.emplace_back(left.first(same), depth + 1);

@@ -60,7 +60,7 @@ class ChatTest(DltrainTest):
     def test_the_loss_is_that_of_prompts_with_completions(self):
         chats = self.train("-s", "data.train.path=" + str(self.chats("one.jsonl", CHATS[1:2])), "-s", "training.global_batch_size=1",
                            "-s", "data.chat_format={user: '{content}', assistant: ' {content}{eos}'}", steps=3, name="one")
-        pairs = self.write("pairs.jsonl", '{"p": "b ", "c": "nine"}\n')
+        pairs = self.write("pairs.jsonl", '{"p": "b", "c": " nine"}\n')
         config = self.write("pairs.yaml", (self.folder / "one.yaml").read_text().replace("messages: messages", "prompt: p\n  completion: c"))
         self.run_dltrain(config, "--output-dir", self.folder / "other", "-q", "-s", f"data.train.path={pairs}", "-s", "training.global_batch_size=1")
         self.assertEqual([line["loss"] for line in metrics(chats)], [line["loss"] for line in metrics(self.folder / "other")])

@@ -282,6 +282,21 @@ class Changes(Runs):
                               says=["model.layers[0].out_features: 24 -> 25", "other names or shapes", "--output-dir"])
         self.assertNotIn("--allow-changes", result.err)
 
+    def test_a_copy_of_a_checkpoint_needs_a_folder_to_go_on_in(self):
+        self.train()
+        copy = self.folder / "runs" / "other" / "archive" / "copy"
+        shutil.copytree(self.run_folder / "checkpoints" / "latest", copy)
+        self.refused(USAGE, "train", "--resume", copy, says=[f"{copy} lies in no run folder", "--name NAME or --output-dir"])
+        self.assertEqual([path.name for path in copy.parents[1].iterdir()], ["archive"])
+        self.run_dltrain("train", "-q", "--resume", copy, "--output-dir", self.folder / "on", "--max-steps", 50)
+        self.assertEqual(steps(self.folder / "on")[-1]["step"], 50)
+
+    def test_a_result_replaces_no_file_of_a_run(self):
+        self.train()
+        for name in ("metrics.jsonl", "checkpoints/step-000040/model.safetensors"):
+            self.refused(USAGE, self.small(CONSTANT), "--output-dir", self.folder / "on", "--result", self.run_folder / name,
+                         says="is a file that dltrain has written")
+
     def test_a_path_without_a_checkpoint_is_told_before_anything_else(self):
         self.train()
         self.refused(STORAGE, self.small(), "--output-dir", self.run_folder, "--resume", "runs/nope", cwd=self.folder,

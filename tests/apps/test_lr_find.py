@@ -49,6 +49,12 @@ training: {global_batch_size: 32, max_steps: 1000}
             rates.append(float(re.search(r"^try: -s optimizer\.learning_rate=(\S+)", said, re.MULTILINE)[1]))
         self.assertAlmostEqual(rates[0] / rates[1], 4, delta=0.3)
 
+    def test_rates_of_groups_grow_with_that_of_the_optimizer(self):
+        found = []
+        for groups in ("[]", '[{match: "*", learning_rate: 1.0e-2}]'):  # the rate of the optimizer, too
+            found.append(self.run_dltrain("lr-find", self.config, "-s", f"optimizer.groups={groups}").out)
+        self.assertEqual(*found)
+
     def test_layouts_of_several_ranks_are_of_no_account(self):
         for keys in ("parallelism={layout: auto}", "parallelism={tensor: 2, sequence_parallel: true, product_pieces: 2}",
                      "training={global_batch_size: 16, micro_batch_size: 4, gradient_accumulation_steps: 2, max_steps: 40}"):

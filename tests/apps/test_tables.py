@@ -70,7 +70,7 @@ logging: {{logging_steps: 1}}
         self.assertGreater(before["eval_accuracy"], 0.75)
 
     def test_what_may_be_no_number_is_warned_of(self):
-        rows = [(f"{i + 1}", f"{1067 + i:05d}", f"{12 + i}.{345 + i}", "no" if i < 20 else "yes") for i in range(40)]
+        rows = [(f"{i + 1}", f"{1067 + 3 * i:05d}", f"{12 + i}.{345 + i}", "no" if i < 20 else "yes") for i in range(40)]
         path = self.write("rows.csv", "lfd. Nr.;PLZ;Preis;y\n" + "".join(";".join(row) + "\n" for row in rows))
         config = self.folder / "rows.yaml"
         told = self.run_dltrain("init", "mlp", "--data", path, "--target", "y", "-o", config)

@@ -94,6 +94,30 @@ TEST_CASE("labels that are floats are told as the reason for a single logit") {
   CHECK_THROWS_WITH(loss->targets(logit, kLabel), Catch::EndsWith("mse for a number"));
 }
 
+TEST_CASE("targets and outputs have their axes in the same order") {
+  const auto targets = [](const char* loss, Shape outputs, Shape sample) {
+    const DType dtype = std::string_view(loss) == "mse" ? DType::f32 : DType::i32;
+    loss_of(loss)->targets({outputs, DType::f32}, {.sample = TensorSpec{sample, dtype}});
+  };
+  CHECK_THROWS_WITH(targets("mse", {4, 8, 8, 3}, {3, 8, 8}),
+                    Contains("the targets of a sample have shape [3, 8, 8], but the outputs [8, 8, "
+                             "3]: end the model with a transpose"));
+  CHECK_THROWS_WITH(targets("mse", {4, 2, 9}, {9, 2}), Contains("end the model with a transpose"));
+  CHECK_THROWS_WITH(targets("cross_entropy", {4, 10, 12, 2}, {12, 10}),
+                    Contains("have shape [12, 10], but the outputs [10, 12]"));
+  // Axes that are joined, split or 1 keep the order.
+  CHECK_NOTHROW(targets("mse", {4, 192}, {8, 8, 3}));
+  CHECK_NOTHROW(targets("mse", {4, 8, 24}, {8, 8, 3}));
+  CHECK_NOTHROW(targets("mse", {4, 8, 8, 1}, {1, 8, 8}));
+  CHECK_NOTHROW(targets("mse", {4, 1}, {}));
+  CHECK_NOTHROW(targets("cross_entropy", {4, 8, 8, 2}, {64}));
+  // Class numbers that are floats.
+  CHECK_THROWS_WITH(loss_of("cross_entropy")
+                        ->targets({Shape{4, 8, 8, 3}, DType::f32},
+                                  {.sample = TensorSpec{Shape{8, 8}, DType::f32}}),
+                    Contains("class numbers must be integers"));
+}
+
 TEST_CASE("a model with outputs for each step is told what gives one answer a sample") {
   const TensorSpec steps{Shape{4, 7, 3}, DType::f32};
   CHECK_THROWS_WITH(loss_of("cross_entropy")->targets(steps, kLabel),
