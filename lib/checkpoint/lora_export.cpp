@@ -108,12 +108,14 @@ std::vector<OutputTensor> learned_tensors(std::vector<OutputTensor> tensors,
   std::erase_if(tensors, [&](const OutputTensor& t) { return !is_learned(t.name, lora); });
   std::set<std::string, std::less<>> whole;
   for (const OutputTensor& tensor : tensors) whole.emplace(module_of_weight(tensor.name));
-  const auto adapters = std::ranges::stable_partition(tensors, [&](const OutputTensor& tensor) {
+  const auto is_whole = [&](const OutputTensor& tensor) {
     const std::string_view module = adapted_module(tensor.name);
     return module.empty() || whole.contains(module);
-  });
-  std::vector<OutputTensor> out = merged_tensors({tensors.begin(), adapters.begin()}, model, lora);
-  out.insert(out.end(), adapters.begin(), adapters.end());
+  };
+  // Not std::ranges: clang 14 cannot compile the views of g++ 12's library.
+  const auto adapters = std::stable_partition(tensors.begin(), tensors.end(), is_whole);
+  std::vector<OutputTensor> out = merged_tensors({tensors.begin(), adapters}, model, lora);
+  out.insert(out.end(), adapters, tensors.end());
   return out;
 }
 

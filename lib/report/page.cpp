@@ -273,8 +273,9 @@ std::string report_json(const std::vector<RunRecord>& runs, const ReportOptions&
   Json differing = Json::array();
   for (const auto& [key, different] : values) {
     // Runs without a readable configuration do not count.
-    const bool everywhere = std::ranges::all_of(
-        settings, [&](const auto& of_run) { return of_run.empty() || of_run.contains(key); });
+    const bool everywhere = std::ranges::all_of(settings, [&name = key](const auto& of_run) {
+      return of_run.empty() || of_run.contains(name);
+    });
     const bool about_run = key == "name" || key.starts_with("experiment.");
     if (!about_run && (different.size() > 1 || !everywhere)) differing.push_back(key);
   }
