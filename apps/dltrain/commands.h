@@ -194,7 +194,8 @@ void check_nodes(int world, int ranks_per_node);
 // Adds --link and --node-link, and returns them.
 std::array<CLI::Option*, 2> add_links(CLI::App& command, MachineRates& rates);
 // Adds an option for a file to write. It must be none of the inputs, no file that dltrain
-// has written as part of a run (unless `of_run`) and, as a result, no configuration.
+// has written as part of a run (but with `of_run` a summary.json) and, as a result, no
+// configuration.
 CLI::Option* add_output(CLI::App& command, const std::string& names, std::string& path,
                         const std::string& doc, bool of_run = false);
 // A check for CLI11, which clips integers to 64 bits: returns an error for one that is negative or

@@ -261,9 +261,8 @@ ChatFormat::Rendered ChatFormat::render(const std::vector<ChatTurn>& turns,
   Rendered out{.text = begin_, .answers = {}};
   const auto add = [&](ChatRole role, const std::string& content) {
     const Around& texts = around(role, location);
+    const size_t start = out.text.size() + without_blanks(texts.before).size();
     out.text += texts.before;
-    const size_t start =
-        out.text.size() - (texts.before.size() - without_blanks(texts.before).size());
     out.text += trims_ ? trimmed(content) : content;
     if (role == ChatRole::assistant) {
       out.answers.emplace_back(start, out.text.size() + end_.size());

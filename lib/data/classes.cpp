@@ -210,7 +210,12 @@ std::string imbalanced_classes(const std::vector<int64_t>& train, const std::vec
   if (const auto missing = absent(train, eval, names); !missing.empty()) {
     return "the eval split has no samples of the classes " + some_names(missing);
   }
-  if (const auto missing = absent(eval, train, names); !missing.empty()) {
+  auto missing = absent(eval, train, names);
+  // Labels beyond those of the training are none by chance: they give the model further outputs.
+  for (size_t i = train.size(); names.empty() && missing.empty() && i < eval.size(); ++i) {
+    if (eval[i] > 0) missing.push_back(std::to_string(i));
+  }
+  if (!missing.empty()) {
     return "the training split has no samples of the classes " + some_names(missing) +
            ", which the eval split has";
   }

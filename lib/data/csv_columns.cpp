@@ -289,13 +289,12 @@ class ColumnFitter {
     if (categories_[i]) return Kind::category;
     if (rows_ > 0 && s.filled() == 0 && !kept_[i]) return leave_out(i, "is empty");
     if (s.is_numbers()) {
+      if (kept_[i]) return Kind::number;
       const bool numbers_rows = dialect_.header && s.counts_up && s.texts == 0 && s.numbers > 2;
-      if (numbers_rows && !kept_[i] && is_called_id(names_[i])) {
-        return leave_out(i, "numbers the rows");
-      }
-      if (numbers_rows && !kept_[i] && s.numbers >= kManyRows) {
+      if (numbers_rows && is_called_id(names_[i])) return leave_out(i, "numbers the rows");
+      if (numbers_rows && s.numbers >= kManyRows) {
         add_warning(i, "counts the rows, so it may tell the target of sorted rows: set `ignore`");
-      } else if (!s.code.empty() && !kept_[i] && !options_.shape) {
+      } else if (!s.code.empty() && !options_.shape) {
         add_warning(i,
                     fmt::format("has codes such as '{}' and is read as numbers: set `categories` "
                                 "if each is a category, or `ignore`",
@@ -348,7 +347,6 @@ class ColumnFitter {
       diagnostics_.emplace_back(column, problem);
   }
 
-  // A column that `columns` names is used without a warning.
   void add_warning(size_t i, const std::string& what) {
     warnings_.emplace_back(i, fmt::format("{} {}", shown_column(names_, i), what));
   }

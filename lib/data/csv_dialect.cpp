@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "data/csv_reader.h"
+#include "data/thousands.h"
 
 namespace dltrain {
 namespace {
@@ -54,13 +55,6 @@ char find_delimiter(const LineSource& open) {
   return !blanks.empty() && common_width(blanks) > 1 ? ' ' : ',';
 }
 
-// Returns true for 1.234 and 12.345, whose point may separate thousands.
-bool may_have_thousands(std::string_view cell) {
-  if (cell.starts_with('-') || cell.starts_with('+')) cell.remove_prefix(1);
-  const size_t at = cell.find('.');
-  return at >= 1 && at <= 3 && cell.size() == at + 4 && cell.front() != '0';
-}
-
 // Returns true for digits on both sides of one `mark`.
 bool has_decimals(std::string_view cell, char mark) {
   const size_t at = cell.find(mark);
@@ -78,7 +72,7 @@ bool find_decimal_comma(const Records& records, char delimiter) {
   bool commas = false;
   for (const auto& record : records) {
     for (const std::string& cell : record) {
-      if (has_decimals(cell, '.') && !may_have_thousands(cell)) return false;
+      if (has_decimals(cell, '.') && !may_separate_thousands(cell, '.')) return false;
       commas = commas || has_decimals(cell, ',');
     }
   }

@@ -9,20 +9,26 @@
 
 namespace dltrain {
 
+// Returns true for a number such as 1.234, whose decimal mark may separate thousands.
+inline bool may_separate_thousands(std::string_view number, char mark) {
+  if (number.starts_with('-') || number.starts_with('+')) number.remove_prefix(1);
+  const size_t at = number.find(mark);
+  return at >= 1 && at <= 3 && number.size() == at + 4 && number.front() != '0' &&
+         number.find_first_of("eE") == std::string_view::npos;
+}
+
 class ThousandsMarks {
  public:
   // Adds a cell that is a number with this decimal mark.
   void add(std::string_view cell, char mark) {
     if (is_decimal_) return;
     if (cell.starts_with('-') || cell.starts_with('+')) cell.remove_prefix(1);
-    const size_t at = cell.find(mark);
-    if (at == std::string_view::npos) {
+    if (cell.find(mark) == std::string_view::npos) {
       if (whole_.empty()) whole_ = cell;
       several_ = several_ || cell != whole_;  // one value may stand for missing numbers
       return;
     }
-    is_decimal_ = at == 0 || at > 3 || cell.size() != at + 4 || cell.front() == '0' ||
-                  cell.find_first_of("eE") != std::string_view::npos;
+    is_decimal_ = !may_separate_thousands(cell, mark);
     if (example_.empty()) example_ = cell;
   }
 

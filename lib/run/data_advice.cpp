@@ -93,25 +93,11 @@ std::string channels_first(const Session& session) {
       return fmt::format(
           "{} reads samples of shape {} as [height, width, channels], with {} channels; if the "
           "channels are first (PyTorch's order), begin the model with transpose: [0, 2, 3, 1] (and "
-          "where the targets are images, end it with "
-          "transpose: [0, 3, 1, 2])",
+          "where the targets are images, end it with transpose: [0, 3, 1, 2])",
           node.layer, to_string(image), image[2]);
     }
   }
   return {};
-}
-
-// Warns of classes that only the evaluation has.
-std::string labels_beyond_training(const Session& session) {
-  if (session.data.eval == nullptr || session.classes < 2) return {};
-  const Dataset& train = *session.data.train;
-  if (target_sample(train).dtype != DType::i32 || !train.class_names().empty()) return {};
-  const int64_t trained = train.label_bound(), evaluated = session.data.eval->label_bound();
-  if (evaluated <= trained) return {};
-  return fmt::format(
-      "the evaluation has labels up to {}, the training only up to {}: the model cannot learn the "
-      "others; with out_features: auto it has outputs for all",
-      evaluated - 1, trained - 1);
 }
 
 // The first f32 input in the first samples.
@@ -211,7 +197,6 @@ std::vector<std::string> data_advice(const Session& session) {
   };
   add(other_normalization(*session.experiment));
   add(other_classes(session));
-  add(labels_beyond_training(session));
   add(shifted_inputs(session));
   add(equal_splits(data));
   const std::vector<int64_t> counts = count_classes(*data.train);
